@@ -31,12 +31,31 @@ class LawCall:
     result: Any
 
 
-_recorder: list[LawCall] | None = None
+@dataclass(frozen=True)
+class Reading:
+    """One sourced number that was read: its path in the spec, and the quantity."""
+
+    path: str
+    quantity: Any
+
+
+_recorder: list[Any] | None = None
+
+
+def recording_active() -> bool:
+    """Whether a `recording` block is open."""
+    return _recorder is not None
+
+
+def record(entry: LawCall | Reading) -> None:
+    """Note an entry in the open `recording`, if there is one."""
+    if _recorder is not None:
+        _recorder.append(entry)
 
 
 @contextmanager
-def recording() -> Iterator[list[LawCall]]:
-    """Collect every law evaluated inside the block, in order (for ``explain``)."""
+def recording() -> Iterator[list[LawCall | Reading]]:
+    """Collect every law evaluated and every sourced number read inside the block, in order."""
     global _recorder
     outer, _recorder = _recorder, []
     try:
@@ -62,7 +81,7 @@ def law(function: F) -> F:
         if isinstance(result, np.ndarray) and result.ndim == 0:
             result = result[()]
         if _recorder is not None:
-            _recorder.append(LawCall(marked, dict(zip(names, args, strict=False)) | kwargs, result))
+            record(LawCall(marked, dict(zip(names, args, strict=False)) | kwargs, result))
         return result
 
     LAWS[function.__name__] = marked

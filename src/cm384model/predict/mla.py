@@ -1,0 +1,95 @@
+"""The operators of a layer with multi-head latent attention, as terms."""
+
+from __future__ import annotations
+
+from cm384model.laws import attention as laws
+from cm384model.numeric import Numeric
+from cm384model.predict.operators import ELEMENT_BYTES, Die, attention, gemm, vector
+from cm384model.predict.terms import Term, merged
+from cm384model.specs.model import Model
+
+
+def decode_terms(
+    die: Die,
+    model: Model,
+    requests: Numeric,
+    tokens: Numeric,
+    kv_len: Numeric,
+    *,
+    kv_precision: str,
+    vector_efficiency: Numeric,
+) -> list[Term]:
+    """Absorbed MLA of one layer in decode: projections, attention core, output projection."""
+    a, p = model.architecture, model.precision
+    heads, latent, rope = a.heads.si, a.kv_lora_rank.si, a.qk_rope_dim.si
+    flop = laws.mla_decode_flop(tokens, kv_len, heads=heads, latent_dim=latent, rope_dim=rope)
+    moved = laws.mla_decode_bytes(
+        requests,
+        tokens,
+        kv_len,
+        heads=heads,
+        latent_dim=latent,
+        rope_dim=rope,
+        kv_bytes=ELEMENT_BYTES[kv_precision],
+        activation_bytes=ELEMENT_BYTES[p.attention],
+    )
+    return [
+        merged(
+            "mla_prolog",
+            *down_and_query(die, model, tokens, heads),
+            gemm(
+                die, "k_absorb", tokens, latent, a.qk_nope_dim.si, groups=heads, precision=p.attention
+            ),
+        ),
+        attention(die, "attention_core", flop, moved, kv_len, constants_name="mla_decode"),
+        merged(
+            "o_proj",
+            gemm(die, "v_absorb", tokens, a.v_head_dim.si, latent, groups=heads, precision=p.attention),
+            output(die, model, tokens),
+        ),
+        vector(
+            die,
+            "attention_vector",
+            tokens,
+            vector_row_bytes(model, heads),
+            VECTOR_KERNELS,
+            efficiency=vector_efficiency,
+        ),
+    ]
+
+
+def down_and_query(die: Die, model: Model, tokens: Numeric, heads: Numeric) -> tuple[Term, Term]:
+    """Joint down-projection of queries and latents, and the up-projection of the queries."""
+    a, weights = model.architecture, model.precision.weights
+    down = a.q_lora_rank.si + a.kv_lora_rank.si + a.qk_rope_dim.si
+    query = heads * (a.qk_nope_dim.si + a.qk_rope_dim.si)
+    return (
+        gemm(die, "down_proj", tokens, down, a.hidden.si, precision=weights),
+        gemm(die, "q_up", tokens, query, a.q_lora_rank.si, precision=weights),
+    )
+
+
+def output(die: Die, model: Model, tokens: Numeric) -> Term:
+    """Output projection of all heads."""
+    a = model.architecture
+    return gemm(
+        die, "o_proj", tokens, a.hidden.si, a.heads.si * a.v_head_dim.si, precision=model.precision.weights
+    )
+
+
+VECTOR_KERNELS = 6.0
+"""Norm + quantise, query norm + quantise, latent norm + cache write, rotary embedding,
+quantise before the output projection, residual addition. [-]"""
+
+
+def vector_row_bytes(model: Model, heads: Numeric) -> Numeric:
+    """Traffic of the `VECTOR_KERNELS` of one token, read and written once each. [B]"""
+    a = model.architecture
+    half, byte = ELEMENT_BYTES["bf16"], ELEMENT_BYTES[model.precision.activations]
+    norm = a.hidden.si * (2 * half + byte)
+    query = a.q_lora_rank.si * (half + byte)
+    latent = (a.kv_lora_rank.si + a.qk_rope_dim.si) * 2 * half
+    rotary = heads * a.qk_rope_dim.si * 2 * half
+    quantise = a.heads.si * a.v_head_dim.si * (half + byte)
+    residual = a.hidden.si * 3 * half
+    return norm + query + latent + rotary + quantise + residual

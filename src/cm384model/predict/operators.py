@@ -1,0 +1,228 @@
+"""One operator on one die, or on a share of it: the laws with the numbers of the hardware.
+
+Everything here returns a `Term`; `cm384 op` shows these terms alone, the decode and prefill
+predictors add them up.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cm384model.laws import attention as attention_laws
+from cm384model.laws import comm as comm_laws
+from cm384model.laws import gemm as gemm_laws
+from cm384model.laws.roofline import roofline_time
+from cm384model.laws.vector import stream_time
+from cm384model.numeric import Numeric, recording, recording_active
+from cm384model.predict.terms import Term
+from cm384model.specs.hardware import Hardware
+
+ELEMENT_BYTES = {"int4": 0.5, "int8": 1.0, "fp8": 1.0, "bf16": 2.0, "fp32": 4.0}
+"""Bytes of one number in each precision. [B]"""
+
+
+@dataclass(frozen=True)
+class Die:
+    """A die, or the share of it that one stream of work runs on.
+
+    Attributes
+    ----------
+    hardware : Hardware
+    cube_share, vector_share : numeric
+        Share of the AIC and AIV cores. [-]
+    contention : numeric
+        Factor on memory times while another stream uses the same memory. [-]
+    launch_latency : numeric or None
+        Start-up of a kernel under this serving engine; None takes each operator's own
+        stand-alone figure. [s]
+    """
+
+    hardware: Hardware
+    cube_share: Numeric = 1.0
+    vector_share: Numeric = 1.0
+    contention: Numeric = 1.0
+    launch_latency: Numeric | None = None
+
+    def flop_rate(self, precision: str) -> Numeric:
+        """Peak of the cube cores of this share. [FLOP/s]"""
+        return getattr(self.hardware.die, f"{precision}_flop_rate").si * self.cube_share
+
+    def launch(self, constants: Any) -> Numeric:
+        """Start-up of one kernel. [s]"""
+        return constants.launch_latency.si if self.launch_latency is None else self.launch_latency
+
+    @property
+    def bandwidth(self) -> Numeric:
+        """Nominal memory bandwidth that this share sees. [B/s]"""
+        return self.hardware.die.hbm_bandwidth.si / self.contention
+
+
+def operator(function: Callable[..., Term]) -> Callable[..., Term]:
+    """Let a term remember the laws and the numbers that made it, under `recording` only."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Term:
+        if not recording_active():
+            return function(*args, **kwargs)
+        with recording() as calls:
+            term = function(*args, **kwargs)
+        return replace(term, calls=tuple(calls))
+
+    return wrapped
+
+
+@operator
+def gemm(
+    die: Die,
+    name: str,
+    m: Numeric,
+    n: Numeric,
+    k: Numeric,
+    *,
+    groups: Numeric = 1.0,
+    precision: str,
+) -> Term:
+    """``groups`` equal products of M x N x K. [-]"""
+    constants = getattr(die.hardware.ops, f"gemm_{precision}")
+    widths = {
+        "activation_bytes": ELEMENT_BYTES[precision],
+        "weight_bytes": ELEMENT_BYTES[precision],
+        "output_bytes": constants.output_bytes.si,
+    }
+    compute = gemm_laws.gemm_compute_time(
+        m,
+        n,
+        k,
+        groups,
+        flop_rate=die.flop_rate(precision),
+        cores=die.hardware.die.aic_cores.si * die.cube_share,
+        row_quantum=constants.row_quantum.si,
+        tile_m=constants.tile_m.si,
+        tile_n=constants.tile_n.si,
+        fill_depth=constants.fill_depth.si,
+        efficiency=constants.efficiency.si,
+    )
+    memory = gemm_laws.gemm_memory_time(
+        m, n, k, groups, **widths, bandwidth=die.bandwidth, efficiency=constants.memory_efficiency.si
+    )
+    launch = die.launch(constants)
+    return Term(
+        name,
+        roofline_time(compute, memory, overlap=constants.overlap.si, launch_latency=launch),
+        flop=gemm_laws.gemm_flop(m, n, k, groups),
+        bytes=gemm_laws.gemm_bytes(m, n, k, groups, **widths),
+        compute=compute,
+        memory=memory,
+        latency=launch,
+    )
+
+
+@operator
+def attention(
+    die: Die,
+    name: str,
+    flop: Numeric,
+    bytes_moved: Numeric,
+    length: Numeric,
+    *,
+    constants_name: str,
+    precision: str = "bf16",
+) -> Term:
+    """An attention core with the constants of one kernel, from its flop and its traffic."""
+    constants = getattr(die.hardware.ops, constants_name)
+    compute = attention_laws.attention_compute_time(
+        flop,
+        length,
+        flop_rate=die.flop_rate(precision),
+        efficiency=constants.efficiency.si,
+        half_length=constants.half_length.si,
+    )
+    memory = attention_laws.attention_memory_time(
+        bytes_moved, bandwidth=die.bandwidth, efficiency=constants.memory_efficiency.si
+    )
+    launch = die.launch(constants)
+    time = roofline_time(compute, memory, overlap=constants.overlap.si, launch_latency=launch)
+    return Term(name, time, flop, bytes_moved, compute=compute, memory=memory, latency=launch)
+
+
+@operator
+def vector(
+    die: Die, name: str, rows: Numeric, row_bytes: Numeric, kernels: Numeric, *, efficiency: Numeric
+) -> Term:
+    """Streaming work on the vector cores: norms, rotary embedding, quantisation, SwiGLU, gate."""
+    constants = die.hardware.ops.vector
+    launch = die.launch(constants)
+    time = stream_time(
+        rows,
+        row_bytes,
+        kernels,
+        bandwidth=die.hardware.die.hbm_bandwidth.si * die.vector_share,
+        efficiency=efficiency,
+        launch_latency=launch,
+        core_latency=constants.core_latency.si,
+        cores=die.hardware.die.aiv_cores.si * die.vector_share,
+    )
+    moved = rows * row_bytes
+    return Term(name, time, bytes=moved, memory=time - kernels * launch, latency=kernels * launch)
+
+
+@operator
+def exchange(
+    die: Die,
+    name: str,
+    tokens: Numeric,
+    ep: Numeric,
+    destinations: Numeric,
+    message_bytes: Numeric,
+    *,
+    library: str,
+) -> Term:
+    """Dispatch or combine of MoE tokens with the constants of one library and mode."""
+    constants = getattr(die.hardware.ops, library)
+    bandwidth = die.hardware.fabric.ub.write.inter_node.bandwidth.si
+    operands = {
+        "floor": constants.floor.si,
+        "per_message": constants.per_message.si,
+        "per_peer": constants.per_peer.si,
+        "bandwidth": bandwidth,
+    }
+    time = comm_laws.exchange_time(tokens, ep, destinations, message_bytes, **operands)
+    sent = comm_laws.exchange_bytes(tokens, destinations, message_bytes, ep)
+    return Term(name, time, bytes=sent, fabric=time - operands["floor"], latency=operands["floor"])
+
+
+@operator
+def collective(die: Die, kind: str, name: str, message_bytes: Numeric, ranks: Numeric) -> Term:
+    """One of the collectives ``all_gather``, ``all_to_all``, ``all_reduce``, ``reduce_scatter``.
+
+    Within a node and across nodes a library starts up differently; the caller of the law
+    chooses, by the number of ranks.
+    """
+    constants = getattr(die.hardware.ops, kind)
+    across = np.asarray(ranks) > die.hardware.dies_per_node
+    operands = {
+        key: np.where(across, constants[f"{key}_inter_node"].si, constants[key].si)[()]
+        if f"{key}_inter_node" in constants
+        else constants[key].si
+        for key in constants
+        if not key.endswith("_inter_node")
+    }
+    time = getattr(comm_laws, f"{kind}_time")(message_bytes, ranks, **operands)
+    sent = getattr(comm_laws, f"{kind}_bytes")(message_bytes, ranks)
+    bandwidth_time = np.minimum(time, sent / operands["bandwidth"])
+    return Term(name, time, bytes=sent, fabric=bandwidth_time, latency=time - bandwidth_time)
+
+
+@operator
+def transfer(die: Die, name: str, message_bytes: Numeric, *, plane: str) -> Term:
+    """A point-to-point transfer over ``ub``, ``rdma`` or ``vpc``, from one die."""
+    fabric = die.hardware.fabric
+    tier = fabric.ub.write.inter_node if plane == "ub" else getattr(fabric, plane)
+    latency = tier.latency.si
+    time = comm_laws.point_to_point_time(message_bytes, latency=latency, bandwidth=tier.bandwidth.si)
+    return Term(name, time, bytes=message_bytes, fabric=time - latency, latency=latency)

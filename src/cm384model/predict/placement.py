@@ -1,0 +1,58 @@
+"""Where the experts of a layer live in an instance of a given size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cm384model.laws.moe import expert_slots_per_die, shared_expert_dies
+from cm384model.numeric import Numeric
+from cm384model.specs.hardware import Hardware
+from cm384model.specs.model import Model
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Experts of one layer on the dies of an instance.
+
+    Attributes
+    ----------
+    ep : numeric
+        Dies of the instance. [-]
+    shared_dies : numeric
+        Dies that hold only a copy of the shared expert; 0 when every die has one. [-]
+    pool_dies : numeric
+        Dies that hold routed experts. [-]
+    slots : numeric
+        Routed experts per die of the pool, redundant copies included. [-]
+    """
+
+    ep: Numeric
+    shared_dies: Numeric
+    pool_dies: Numeric
+    slots: Numeric
+
+    @property
+    def dedicated(self) -> Numeric:
+        """1 where the shared expert has dies of its own, else 0. [-]"""
+        return np.minimum(self.shared_dies, 1)
+
+    @property
+    def copies(self) -> Numeric:
+        """Routed experts of the instance, redundant copies included. [-]"""
+        return self.pool_dies * self.slots
+
+
+def place_experts(hardware: Hardware, model: Model, ep: Numeric, redundant_experts: Numeric) -> Placement:
+    """Placement of the experts of ``model`` on ``ep`` dies. [-]"""
+    a = model.architecture
+    shared_dies = shared_expert_dies(
+        ep,
+        a.routed_experts.si,
+        top_k=a.top_k.si,
+        shared_experts=a.shared_experts.si,
+        dies_per_node=hardware.dies_per_node,
+    )
+    slots = expert_slots_per_die(ep, a.routed_experts.si, redundant_experts, shared_dies=shared_dies)
+    return Placement(ep, shared_dies, ep - shared_dies, slots)

@@ -1,0 +1,2 @@
+"""One batch of a prefill instance, as named terms."""
+from __future__ import annotations

@@ -1,0 +1,210 @@
+"""The machine: dies, packages, nodes, and the networks between them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from cm384model.specs.diagnostics import with_suggestion
+from cm384model.specs.quantity import UNITS, ByteRate, Bytes, Count, FlopRate, SourceText, Time, fault
+from cm384model.specs.spec import Free, Groups, Section, Spec
+
+
+class Die(Section):
+    """One die: what it computes, stores and moves."""
+
+    aic_cores: Count
+    aiv_cores: Count
+    bf16_flop_rate: FlopRate
+    int8_flop_rate: FlopRate
+    fp8_flop_rate: FlopRate | None = None
+    vector_flop_rate: FlopRate | None = None
+    hbm_capacity: Bytes
+    l2_capacity: Bytes
+    hbm_bandwidth: ByteRate
+    tile_m: Count
+    tile_n: Count
+
+
+class Npu(Section):
+    """One package."""
+
+    dies: Count
+
+
+class Node(Section):
+    """One server."""
+
+    npus: Count
+    cpus: Count
+    dram_capacity: Bytes | None = None
+
+
+class Supernode(Section):
+    """All servers on one scale-up network."""
+
+    nodes: Count
+
+
+class Route(Section):
+    """A way for bytes: sustained bandwidth, one way, and start-up latency."""
+
+    bandwidth: ByteRate
+    latency: Time
+
+
+class Reach(Section):
+    """The same way inside a node and between nodes."""
+
+    intra_node: Route
+    inter_node: Route
+
+
+class Ub(Section):
+    """The scale-up network."""
+
+    link_rate: ByteRate
+    links: Count
+    die_to_die: Route
+    read: Reach
+    write: Reach
+    cpu_read: Reach
+    cpu_write: Reach
+
+
+class Fabric(Section):
+    """The three networks."""
+
+    ub: Ub
+    rdma: Route
+    vpc: Route
+
+
+def _derived(name: str) -> str:
+    known = derived_names()
+    if name not in known:
+        raise fault(
+            with_suggestion(f"no derived property '{name}'", name, known), f"one of {', '.join(known)}"
+        )
+    return name
+
+
+def _unit(unit: str) -> str:
+    if unit not in UNITS:
+        raise fault(with_suggestion(f"unknown unit '{unit}'", unit, UNITS))
+    return unit
+
+
+class Check(Section):
+    """A published figure that a derived property must reproduce, within a relative tolerance."""
+
+    property: Annotated[str, AfterValidator(_derived)]
+    value: float = Field(allow_inf_nan=False, gt=0)
+    unit: Annotated[str, AfterValidator(_unit)]
+    source: SourceText
+    tolerance: float = Field(default=0.005, ge=0, lt=1)
+
+
+class Hardware(Spec):
+    """A machine as its data file describes it."""
+
+    spec_kind: ClassVar[str] = "hardware"
+    not_settable: ClassVar[frozenset[str]] = Spec.not_settable | {"announced", "checks"}
+
+    announced: bool = False
+    die: Die
+    npu: Npu
+    node: Node
+    supernode: Supernode
+    fabric: Fabric
+    ops: Groups = Field(default_factory=Free)
+    checks: tuple[Check, ...] = Field(default=(), strict=False)
+
+    @property
+    def npus_per_node(self) -> Any:
+        """Packages of one node."""
+        return self.node.npus.si
+
+    @property
+    def dies_per_npu(self) -> Any:
+        """Dies of one package."""
+        return self.npu.dies.si
+
+    @property
+    def dies_per_node(self) -> Any:
+        """Dies of one node."""
+        return self.node.npus.si * self.npu.dies.si
+
+    @property
+    def total_npus(self) -> Any:
+        """Packages of the supernode."""
+        return self.supernode.nodes.si * self.node.npus.si
+
+    @property
+    def total_cpus(self) -> Any:
+        """CPUs of the supernode."""
+        return self.supernode.nodes.si * self.node.cpus.si
+
+    @property
+    def total_dies(self) -> Any:
+        """Dies of the supernode."""
+        return self.total_npus * self.npu.dies.si
+
+    @property
+    def ub_rate_per_die(self) -> Any:
+        """Scale-up peak of one die, one way: all its links. [B/s]"""
+        return self.fabric.ub.links.si * self.fabric.ub.link_rate.si
+
+    @property
+    def ub_rate_per_npu(self) -> Any:
+        """Scale-up peak of one package, one way. [B/s]"""
+        return self.ub_rate_per_die * self.npu.dies.si
+
+    @property
+    def hbm_capacity_per_npu(self) -> Any:
+        """HBM of one package. [B]"""
+        return self.die.hbm_capacity.si * self.npu.dies.si
+
+    @property
+    def hbm_bandwidth_per_npu(self) -> Any:
+        """HBM bandwidth of one package. [B/s]"""
+        return self.die.hbm_bandwidth.si * self.npu.dies.si
+
+    @property
+    def bf16_flop_rate_per_npu(self) -> Any:
+        """BF16 peak of one package. [FLOP/s]"""
+        return self.die.bf16_flop_rate.si * self.npu.dies.si
+
+    @property
+    def int8_flop_rate_per_npu(self) -> Any:
+        """INT8 peak of one package. [FLOP/s]"""
+        return self.die.int8_flop_rate.si * self.npu.dies.si
+
+    @property
+    def total_hbm_capacity(self) -> Any:
+        """HBM of the supernode. [B]"""
+        return self.die.hbm_capacity.si * self.total_dies
+
+    @property
+    def total_bf16_flop_rate(self) -> Any:
+        """BF16 peak of the supernode. [FLOP/s]"""
+        return self.die.bf16_flop_rate.si * self.total_dies
+
+
+def derived_names() -> list[str]:
+    """Names of the properties that are computed and never typed."""
+    return [name for name, value in vars(Hardware).items() if isinstance(value, property)]
+
+
+def failed_checks(hardware: Hardware) -> list[str]:
+    """One line for every published figure the derived properties do not reproduce."""
+    lines = []
+    for check in hardware.checks:
+        published = UNITS[check.unit].to_si(check.value)
+        derived = getattr(hardware, check.property)
+        if abs(derived - published) > check.tolerance * published:
+            lines.append(
+                f"{check.property}: derived {derived:.6g}, published {published:.6g} ({check.source})"
+            )
+    return lines
