@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
+
+from cm384model.recording import LawCall, record, recording_active
 
 Numeric = Any
 """A float, an integer or a numpy array of either; arrays broadcast against each other."""
@@ -20,48 +20,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 def ceil_div(n: Numeric, d: Numeric) -> Numeric:
     """Smallest whole number of ``d`` that covers ``n``, for floats and arrays alike."""
     return -(-n // d)
-
-
-@dataclass(frozen=True)
-class LawCall:
-    """One evaluation of a law: its name, operands by parameter name, and result."""
-
-    law: Callable[..., Any]
-    operands: dict[str, Any]
-    result: Any
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One sourced number that was read: its path in the spec, and the quantity."""
-
-    path: str
-    quantity: Any
-
-
-_recorder: list[Any] | None = None
-
-
-def recording_active() -> bool:
-    """Whether a `recording` block is open."""
-    return _recorder is not None
-
-
-def record(entry: LawCall | Reading) -> None:
-    """Note an entry in the open `recording`, if there is one."""
-    if _recorder is not None:
-        _recorder.append(entry)
-
-
-@contextmanager
-def recording() -> Iterator[list[LawCall | Reading]]:
-    """Collect every law evaluated and every sourced number read inside the block, in order."""
-    global _recorder
-    outer, _recorder = _recorder, []
-    try:
-        yield _recorder
-    finally:
-        _recorder = outer
 
 
 LAWS: dict[str, Callable[..., Any]] = {}
@@ -80,7 +38,7 @@ def law(function: F) -> F:
         result = function(*args, **kwargs)
         if isinstance(result, np.ndarray) and result.ndim == 0:
             result = result[()]
-        if _recorder is not None:
+        if recording_active():
             record(LawCall(marked, dict(zip(names, args, strict=False)) | kwargs, result))
         return result
 

@@ -111,8 +111,9 @@ def mla_decode_bytes(
 
     Examples
     --------
-    >>> f"{mla_decode_bytes(48, 96, 4096, heads=128, latent_dim=512, rope_dim=64, kv_bytes=2, activation_bytes=2):.4e}"
-    '2.5324e+08'
+    >>> widths = dict(heads=128, latent_dim=512, rope_dim=64, kv_bytes=2, activation_bytes=2)
+    >>> f"{mla_decode_bytes(48, 96, 4096, **widths):.4e}"
+    '2.5323e+08'
 
     References
     ----------
@@ -267,8 +268,8 @@ def attention_decode_flop(
     Notes
     -----
     Valid for ``kv_len >= 1``; soft-max is not counted, nor the rows that pad a
-    group of heads to a cube tile. A width counts multiply-adds here, one per number and pair of positions, so it
-    carries the unit of the result.
+    group of heads to a cube tile. A width counts multiply-adds here, one per number
+    and pair of positions, so it carries the unit of the result.
 
     Examples
     --------
@@ -332,7 +333,8 @@ def attention_decode_bytes(
 
     Examples
     --------
-    >>> f"{attention_decode_bytes(16, 16, 16384, heads=64, kv_heads=8, head_dim=128, kv_bytes=2, activation_bytes=2):.4e}"
+    >>> widths = dict(heads=64, kv_heads=8, head_dim=128, kv_bytes=2, activation_bytes=2)
+    >>> f"{attention_decode_bytes(16, 16, 16384, **widths):.4e}"
     '1.0743e+09'
 
     References

@@ -11,7 +11,7 @@ from cm384model.laws.overlap import overlapped_time
 from cm384model.numeric import Numeric
 from cm384model.predict import mla, moe
 from cm384model.predict.memory import Memory, decode_memory
-from cm384model.predict.operators import ELEMENT_BYTES, Die, collective, gemm
+from cm384model.predict.operators import ELEMENT_BYTES, collective, gemm
 from cm384model.predict.placement import Placement, place_experts
 from cm384model.predict.system import System
 from cm384model.predict.terms import Term, merged, total_time

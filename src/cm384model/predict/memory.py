@@ -75,7 +75,9 @@ def decode_memory(system: System, d: DecodeDeployment, placement: Placement) -> 
     kv_cache = laws.kv_cache_bytes(
         d.batch_per_die, d.kv_len, layers, bytes_per_token_layer=kv_bytes_per_token_layer(system)
     )
-    return ledger(system, weights, kv_cache, exchange_buffers(system, placement, tokens), tokens)
+    copies = np.minimum(system.model.architecture.top_k.si, placement.slots)
+    buffers = {"exchange_buffers": exchange_buffers(system, placement.ep, tokens, copies)}
+    return ledger(system, weights, kv_cache, buffers, tokens)
 
 
 def prefill_memory(system: System, d: PrefillDeployment, placement: Placement, tokens: Numeric) -> Memory:
@@ -87,10 +89,12 @@ def prefill_memory(system: System, d: PrefillDeployment, placement: Placement, t
         1.0, tokens, layers, bytes_per_token_layer=kv_bytes_per_token_layer(system)
     )
     latents = (a.q_lora_rank.si + a.kv_lora_rank.si + a.qk_rope_dim.si) * ELEMENT_BYTES["bf16"]
-    chunk = np.minimum(tokens / d.microbatches, system.engine.layout.prefill_exchange_tokens.si)
-    buffers = exchange_buffers(system, placement, chunk)
-    gathered = {"latent_gather": placement.ep * tokens / d.microbatches * latents}
-    return ledger(system, weights, kv_cache, buffers | gathered, tokens / d.microbatches)
+    tokens_at_once = tokens / d.microbatches
+    buffers = {
+        "exchange_buffers": exchange_buffers(system, 1.0, tokens_at_once * d.imbalance, a.top_k.si),
+        "latent_gather": placement.ep * tokens_at_once * latents,
+    }
+    return ledger(system, weights, kv_cache, buffers, tokens_at_once)
 
 
 def kv_bytes_per_token_layer(system: System) -> Numeric:
@@ -104,19 +108,21 @@ def kv_bytes_per_token_layer(system: System) -> Numeric:
     )
 
 
-def exchange_buffers(system: System, placement: Placement, tokens: Numeric) -> dict[str, Numeric]:
-    """Receive buffers of dispatch and combine. [B]"""
+def exchange_buffers(system: System, ranks: Numeric, tokens: Numeric, copies: Numeric) -> Numeric:
+    """Receive buffers of dispatch and combine. [B]
+
+    Decode allocates for the worst case, all tokens of all ranks; prefill, where that would be
+    tens of gigabytes, for the rows that arrive (``ranks`` 1).
+    """
     a, constants = system.model.architecture, system.engine.constants
-    return {
-        "exchange_buffers": laws.exchange_buffer_bytes(
-            placement.ep,
-            tokens,
-            copies=np.minimum(a.top_k.si, placement.slots),
-            dispatch_message_bytes=a.hidden.si * ELEMENT_BYTES[system.model.precision.activations]
-            + constants.dispatch_scale_bytes.si,
-            combine_message_bytes=a.hidden.si * ELEMENT_BYTES["bf16"],
-        )
-    }
+    activation = a.hidden.si * ELEMENT_BYTES[system.model.precision.activations]
+    return laws.exchange_buffer_bytes(
+        ranks,
+        tokens,
+        copies=copies,
+        dispatch_message_bytes=activation + constants.dispatch_scale_bytes.si,
+        combine_message_bytes=a.hidden.si * ELEMENT_BYTES["bf16"],
+    )
 
 
 def ledger(

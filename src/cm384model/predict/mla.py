@@ -37,9 +37,7 @@ def decode_terms(
         merged(
             "mla_prolog",
             *down_and_query(die, model, tokens, heads),
-            gemm(
-                die, "k_absorb", tokens, latent, a.qk_nope_dim.si, groups=heads, precision=p.attention
-            ),
+            gemm(die, "k_absorb", tokens, latent, a.qk_nope_dim.si, groups=heads, precision=p.attention),
         ),
         attention(die, "attention_core", flop, moved, kv_len, constants_name="mla_decode"),
         merged(

@@ -75,9 +75,7 @@ def experts(
     rows = laws.expert_rows(
         tokens, placement.ep, top_k=top_k, pool_dies=placement.pool_dies, imbalance=imbalance
     )
-    used = laws.experts_touched(
-        placement.slots, tokens * placement.ep * top_k, choices=placement.copies
-    )
+    used = laws.experts_touched(placement.slots, tokens * placement.ep * top_k, choices=placement.copies)
     routed = feed_forward(
         die, model, rows / used, a.moe_intermediate.si, groups=used, vector_efficiency=vector_efficiency
     )

@@ -18,8 +18,9 @@ from cm384model.laws import comm as comm_laws
 from cm384model.laws import gemm as gemm_laws
 from cm384model.laws.roofline import roofline_time
 from cm384model.laws.vector import stream_time
-from cm384model.numeric import Numeric, recording, recording_active
+from cm384model.numeric import Numeric
 from cm384model.predict.terms import Term
+from cm384model.recording import recording, recording_active
 from cm384model.specs.hardware import Hardware
 
 ELEMENT_BYTES = {"int4": 0.5, "int8": 1.0, "fp8": 1.0, "bf16": 2.0, "fp32": 4.0}

@@ -1,2 +1,199 @@
 """One batch of a prefill instance, as named terms."""
+
 from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cm384model.laws import attention as attention_laws
+from cm384model.laws.overlap import overlapped_time
+from cm384model.numeric import Numeric, ceil_div
+from cm384model.predict import mla, moe
+from cm384model.predict.memory import Memory, prefill_memory
+from cm384model.predict.operators import ELEMENT_BYTES, attention, collective, gemm, vector
+from cm384model.predict.placement import Placement, place_experts
+from cm384model.predict.system import System
+from cm384model.predict.terms import Term, merged, total_time
+
+
+@dataclass(frozen=True)
+class PrefillDeployment:
+    """One prefill instance and its batch; every field is a number or an array that broadcasts.
+
+    Attributes
+    ----------
+    ep : numeric
+        Dies of the instance. [-]
+    tokens_per_npu : numeric
+        Prompt tokens that one NPU contributes to a batch. [tokens]
+    prompt_len : numeric
+        Tokens of one prompt. [tokens]
+    microbatches : numeric
+        1 runs operators one after the other, 2 hides communication behind the compute of
+        the other half. [-]
+    imbalance : numeric
+        Load of the busiest die over the mean. [-]
+    redundant_experts : numeric
+        Extra copies of popular experts. [-]
+    """
+
+    ep: Numeric
+    tokens_per_npu: Numeric
+    prompt_len: Numeric
+    microbatches: Numeric
+    imbalance: Numeric
+    redundant_experts: Numeric
+
+
+@dataclass(frozen=True)
+class PrefillBatch:
+    """What a prefill batch takes and holds.
+
+    Attributes
+    ----------
+    batch_time : numeric
+        Time from the first layer to the first tokens of all prompts. [s]
+    throughput : numeric
+        Input tokens per second and NPU. [tokens/s]
+    layer_time : numeric
+        One MoE layer, all microbatches. [s]
+    hidden_time : numeric
+        Communication that overlap hides: sum of terms - hidden_time = batch_time. [s]
+    terms : list of Term
+        Parts of one batch.
+    memory : Memory
+        Ledger of one die.
+    placement : Placement
+        Where the experts are.
+    """
+
+    batch_time: Numeric
+    throughput: Numeric
+    layer_time: Numeric
+    hidden_time: Numeric
+    terms: list[Term]
+    memory: Memory
+    placement: Placement
+
+
+def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch:
+    """Predict one prefill batch.
+
+    Attention is sequence-parallel, head-parallel and sequence-parallel again (SP-TP-SP) over
+    the dies of the instance: latents are gathered before the heads work and head outputs
+    are exchanged after. With two microbatches a share of the communication of one half
+    hides behind the compute of the other.
+    """
+    d, engine, a = deployment, system.engine, system.model.architecture
+    placement = place_experts(system.hardware, system.model, d.ep, d.redundant_experts)
+    tokens_per_die = d.tokens_per_npu / system.hardware.npu.dies.si
+    tokens = tokens_per_die / d.microbatches
+
+    compute, exchanged = _attention_terms(system, d, tokens)
+    moe_compute, moe_exchanged = _expert_terms(system, d, placement, tokens)
+    moe_layers = a.layers.si - a.dense_layers.si
+    per_layer = [*compute, *exchanged, *moe_compute, *moe_exchanged]
+
+    overlap = (d.microbatches - 1) * engine.constants.prefill_overlap.si
+    busy, waiting = total_time([*compute, *moe_compute]), total_time([*exchanged, *moe_exchanged])
+    layer_time = d.microbatches * overlapped_time(busy, waiting, overlap=overlap)
+    hidden = moe_layers * d.microbatches * overlap * np.minimum(busy, waiting)
+
+    ffn = moe.feed_forward(
+        system.die(1.0, 1.0),
+        system.model,
+        tokens,
+        a.dense_intermediate.si,
+        groups=1.0,
+        vector_efficiency=engine.constants.vector_efficiency.si,
+    )
+    dense = merged("dense_layers", *compute, *exchanged, ffn)
+    overhead = engine.constants.step_overhead.si
+    terms = [
+        *(term.times(moe_layers * d.microbatches) for term in per_layer),
+        dense.times(a.dense_layers.si * d.microbatches),
+        _head(system, tokens_per_die / d.prompt_len),
+        Term("step_overhead", overhead, latency=overhead),
+    ]
+    batch_time = total_time(terms) - hidden
+    return PrefillBatch(
+        batch_time=batch_time,
+        throughput=d.tokens_per_npu / batch_time,
+        layer_time=layer_time,
+        hidden_time=hidden,
+        terms=terms,
+        memory=prefill_memory(system, d, placement, tokens_per_die),
+        placement=placement,
+    )
+
+
+def _attention_terms(system: System, d: PrefillDeployment, tokens: Numeric) -> tuple[list[Term], list[Term]]:
+    """Compute and communication of naive MLA of one layer and microbatch."""
+    a, p = system.model.architecture, system.model.precision
+    die = system.die(1.0, 1.0)
+    half = ELEMENT_BYTES["bf16"]
+    heads = ceil_div(a.heads.si, np.minimum(d.ep, a.heads.si))
+    gathered = tokens * np.minimum(d.ep, a.heads.si)
+    qk_nope, v = a.qk_nope_dim.si, a.v_head_dim.si
+    qk = qk_nope + a.qk_rope_dim.si
+    widths = {"heads": heads, "qk_dim": qk, "v_dim": v}
+    flop = attention_laws.mla_prefill_flop(gathered, d.prompt_len, **widths)
+    moved = attention_laws.mla_prefill_bytes(gathered, **widths, activation_bytes=half)
+    latents = a.q_lora_rank.si + a.kv_lora_rank.si + a.qk_rope_dim.si
+    compute = [
+        merged(
+            "mla_prolog",
+            gemm(die, "down_proj", tokens, latents, a.hidden.si, precision=p.weights),
+            gemm(die, "q_up", gathered, heads * qk, a.q_lora_rank.si, precision=p.weights),
+            gemm(
+                die,
+                "kv_up",
+                gathered,
+                heads * (a.qk_nope_dim.si + v),
+                a.kv_lora_rank.si,
+                precision=p.attention,
+            ),
+        ),
+        attention(die, "attention_core", flop, moved, d.prompt_len, constants_name="mla_prefill"),
+        mla.output(die, system.model, tokens),
+        vector(
+            die,
+            "attention_vector",
+            tokens,
+            mla.vector_row_bytes(system.model, a.heads.si),
+            mla.VECTOR_KERNELS,
+            efficiency=system.engine.constants.vector_efficiency.si,
+        ),
+    ]
+    ranks = np.minimum(d.ep, a.heads.si)
+    exchanged = [
+        collective(die, "all_gather", "latent_gather", tokens * latents * half, ranks),
+        collective(die, "all_to_all", "head_exchange", tokens * a.heads.si * v * half, ranks),
+    ]
+    return compute, exchanged
+
+
+def _expert_terms(
+    system: System, d: PrefillDeployment, placement: Placement, tokens: Numeric
+) -> tuple[list[Term], list[Term]]:
+    """Compute and communication of the experts of one layer and microbatch."""
+    gate, dispatch, experts, combine = moe.moe_terms(
+        system.die(1.0, 1.0),
+        system.model,
+        tokens,
+        placement,
+        imbalance=d.imbalance,
+        library=system.engine.prefill_ep_library,
+        message_scale_bytes=system.engine.constants.dispatch_scale_bytes.si,
+        vector_efficiency=system.engine.constants.vector_efficiency.si,
+    )
+    return [gate, experts], [dispatch, combine]
+
+
+def _head(system: System, prompts: Numeric) -> Term:
+    """LM head on the last token of every prompt of a die."""
+    a = system.model.architecture
+    ranks = system.engine.layout.lm_head_tp.si
+    columns, precision = a.vocab.si / ranks, system.model.precision.lm_head
+    return gemm(system.die(1.0, 1.0), "lm_head", prompts * ranks, columns, a.hidden.si, precision=precision)

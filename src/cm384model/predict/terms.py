@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cm384model.numeric import LawCall, Numeric, Reading
+from cm384model.numeric import Numeric
+from cm384model.recording import LawCall, Reading
 
 BOUNDS = ("compute", "memory", "fabric", "latency")
 """What a term can be bound by, in the order in which ties are decided."""

@@ -15,6 +15,7 @@ class Engine(Spec):
     spec_kind: ClassVar[str] = "engine"
 
     ep_library: str
+    prefill_ep_library: str
     constants: Constants = Field(default_factory=Free)
     layout: Constants = Field(default_factory=Free)
     memory: Constants = Field(default_factory=Free)

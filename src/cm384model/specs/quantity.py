@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from cm384model.recording import Reading, record, recording_active
 from cm384model.specs.diagnostics import with_suggestion
 from cm384model.specs.units import NOUN, SI_UNIT, UNITS, Dimension, parse_value, units_of
 
@@ -198,9 +199,18 @@ class Quantity(BaseModel):
         """Where the quantity stands, such as ``hardware.die.hbm_bandwidth``; empty outside a spec."""
         return self._path
 
-    @cached_property
+    @property
     def si(self) -> Any:
-        """The value in SI units: a `Sourced` float, or a plain array if the value is one."""
+        """The value in SI units: a `Sourced` float, or a plain array if the value is one.
+
+        Reading it leaves a trace in an open `recording`.
+        """
+        if recording_active():
+            record(Reading(self._path, self))
+        return self._si
+
+    @cached_property
+    def _si(self) -> Any:
         value = UNITS[self.unit].to_si(self.value)
         return Sourced(value, self, self._path) if isinstance(value, float) else value
 
@@ -213,14 +223,14 @@ class Quantity(BaseModel):
     def at(self, path: str) -> None:
         """Remember where the quantity stands; called once, when its spec is built."""
         self._path = path
-        self.__dict__.pop("si", None)
+        self.__dict__.pop("_si", None)
 
     def with_si(self, value: Any) -> Quantity:
         """The same quantity with another value in SI units, unchecked: a number or a numpy array."""
         new = self.model_copy(
             update={"value": value, "unit": SI_UNIT[self.dimension], "range": None, "alternatives": ()}
         )
-        new.__dict__.pop("si", None)
+        new.__dict__.pop("_si", None)
         return new
 
 

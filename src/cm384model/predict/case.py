@@ -1,0 +1,68 @@
+"""A case: everything a prediction depends on, loaded and with the user's changes applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cm384model.predict.system import System
+from cm384model.specs.engine import Engine
+from cm384model.specs.hardware import Hardware
+from cm384model.specs.load import load_engine, load_hardware, load_model_of, load_workload
+from cm384model.specs.model import Model
+from cm384model.specs.overrides import apply_overrides
+from cm384model.specs.workload import Workload
+
+DEFAULT_HARDWARE = "cloudmatrix384"
+DEFAULT_ENGINE = "cloudmatrix-infer"
+DEFAULT_WORKLOAD = "deepseek-r1-4k-256"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A machine, an engine, a model and a workload."""
+
+    hardware: Hardware
+    engine: Engine
+    model: Model
+    workload: Workload
+
+    @property
+    def system(self) -> System:
+        """The machine with the engine and the model on it."""
+        return System(self.hardware, self.engine, self.model)
+
+    @property
+    def decode_kv_len(self) -> float:
+        """Mean context of a request while it decodes: prompt and half the output. [tokens]"""
+        traffic = self.workload.traffic
+        return float(traffic.prompt_len.si + traffic.output_len.si / 2)
+
+    def imbalance(self, balance: str) -> float:
+        """Load of the busiest die over the mean under a balance regime. [-]"""
+        return float(self.engine.constants[f"imbalance_{balance}"].si)
+
+
+def load_case(
+    workload: str | Path,
+    *,
+    hardware: str | Path | None = None,
+    engine: str | Path | None = None,
+    settings: Iterable[str] = (),
+) -> Case:
+    """Load a case by names or files and apply ``PATH=VALUE`` settings to it.
+
+    Raises
+    ------
+    SpecError
+        For unknown names, faulty files and faulty settings.
+    """
+    traffic = load_workload(workload)
+    specs = {
+        "hardware": load_hardware(hardware or traffic.defaults.hardware or DEFAULT_HARDWARE),
+        "engine": load_engine(engine or traffic.defaults.engine or DEFAULT_ENGINE),
+        "model": load_model_of(traffic),
+        "workload": traffic,
+    }
+    return Case(**apply_overrides(specs, list(settings)))

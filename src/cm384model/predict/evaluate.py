@@ -1,0 +1,226 @@
+"""One deployment or one operator, from what the user said to a result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cm384model.predict import operators, single
+from cm384model.predict.case import Case
+from cm384model.predict.decode import DecodeDeployment, DecodeStep, decode_step
+from cm384model.predict.prefill import PrefillDeployment, prefill_batch
+from cm384model.predict.results import (
+    DecodePrediction,
+    EfficiencyUsed,
+    MemoryResult,
+    OperatorPrediction,
+    PrefillPrediction,
+    TermResult,
+    parts_of,
+)
+from cm384model.recording import Reading, recording
+from cm384model.specs.deployment import DECODE_FIELDS, OPERATOR_FIELDS, PREFILL_FIELDS, read_at
+from cm384model.specs.diagnostics import SpecError, with_suggestion
+from cm384model.specs.quantity import Quantity
+
+At = Mapping[str, Any] | Iterable[str]
+
+
+def predict_decode(case: Case, at: At) -> DecodePrediction:
+    """Predict one decode deployment given as ``name=value`` items or as a mapping.
+
+    Raises
+    ------
+    SpecError
+        For unknown names, values out of bounds, an EP degree that is no whole number of NPUs.
+    """
+    deployment = decode_deployment(case, at)
+    step = decode_step(case.system, deployment)
+    reasons = memory_reasons(step.memory.free)
+    terms = tuple(TermResult.of(term) for term in step.terms)
+    ok = not reasons
+    return DecodePrediction(
+        feasible=ok,
+        reasons=reasons,
+        deployment=_scalars(deployment),
+        tpot_s=_if(ok, step.tpot),
+        step_time_s=_if(ok, step.step_time),
+        layer_time_s=_if(ok, step.layer_time),
+        attention_stream_time_s=_if(ok, step.attention_stream_time),
+        expert_stream_time_s=_if(ok, step.expert_stream_time),
+        hidden_time_s=_if(ok, step.hidden_time),
+        tokens_per_step=float(step.tokens_per_step),
+        throughput_tokens_per_s_per_npu=_if(ok, step.throughput),
+        terms=terms if ok else (),
+        memory=MemoryResult.of(step.memory),
+        raw_terms=tuple(step.terms),
+    )
+
+
+def predict_prefill(case: Case, at: At) -> PrefillPrediction:
+    """Predict one prefill deployment given as ``name=value`` items or as a mapping.
+
+    Raises
+    ------
+    SpecError
+        As `predict_decode`, and for a batch smaller than one prompt.
+    """
+    deployment = prefill_deployment(case, at)
+    batch = prefill_batch(case.system, deployment)
+    reasons = memory_reasons(batch.memory.free)
+    ok = not reasons
+    return PrefillPrediction(
+        feasible=ok,
+        reasons=reasons,
+        deployment=_scalars(deployment),
+        batch_time_s=_if(ok, batch.batch_time),
+        layer_time_s=_if(ok, batch.layer_time),
+        hidden_time_s=_if(ok, batch.hidden_time),
+        throughput_tokens_per_s_per_npu=_if(ok, batch.throughput),
+        terms=tuple(TermResult.of(term) for term in batch.terms) if ok else (),
+        memory=MemoryResult.of(batch.memory),
+        raw_terms=tuple(batch.terms),
+    )
+
+
+def predict_operator(case: Case, name: str, at: At) -> OperatorPrediction:
+    """Predict one operator on one die.
+
+    Raises
+    ------
+    SpecError
+        For an unknown operator, unknown names and values out of bounds.
+    """
+    if name not in OPERATOR_FIELDS:
+        raise SpecError.of(
+            with_suggestion(f"there is no operator '{name}'", name, OPERATOR_FIELDS),
+            f"operators: {', '.join(OPERATOR_FIELDS)}",
+        )
+    operands = single.defaults(case, name) | read_at(at, OPERATOR_FIELDS[name], f"operator {name}")
+    with recording() as entries:
+        term = single.OPERATORS[name](operators.Die(case.hardware), case, operands)
+    readings = {entry.path: entry.quantity for entry in term.calls if isinstance(entry, Reading)}
+    readings |= {entry.path: entry.quantity for entry in entries if isinstance(entry, Reading)}
+    return OperatorPrediction(
+        name=name,
+        operands=operands,
+        time_s=float(term.time),
+        flop=float(term.flop),
+        bytes=float(term.bytes),
+        bound=term.bound,
+        parts_s=parts_of(term),
+        efficiency=tuple(_used(path, q) for path, q in readings.items() if path.startswith("hardware.ops.")),
+        raw_term=term,
+    )
+
+
+def decode_deployment(case: Case, at: At) -> DecodeDeployment:
+    """The deployment that ``at`` describes, defaults filled in from the case."""
+    given = read_at(at, DECODE_FIELDS, "a decode deployment")
+    dies_per_npu = case.hardware.dies_per_npu
+    if "batch_per_npu" in given:
+        if "batch_per_die" in given:
+            raise SpecError.of("batch_per_die and batch_per_npu are both given", "give one of them")
+        given["batch_per_die"] = given.pop("batch_per_npu") / dies_per_npu
+    _require(given, ("ep", "batch_per_die"), "decode", "--at ep=320,batch_per_die=48")
+    _check_ep(case, given["ep"])
+    deployment = DecodeDeployment(
+        ep=given["ep"],
+        batch_per_die=given["batch_per_die"],
+        kv_len=given.get("kv_len", case.decode_kv_len),
+        microbatches=given.get("microbatches", 1.0),
+        attention_aic_share=given.get("attention_aic_share", 1.0),
+        draft_tokens=given.get("draft_tokens", 0.0),
+        acceptance=given.get("acceptance", float(case.workload.serving.acceptance.si)),
+        imbalance=_imbalance(case, given),
+        redundant_experts=given.get("redundant_experts", float(case.engine.layout.redundant_experts.si)),
+    )
+    if deployment.microbatches > 1 and "attention_aic_share" not in given:
+        return with_best_split(case, deployment)
+    return deployment
+
+
+def core_shares(case: Case) -> np.ndarray:
+    """Every way to give whole AIC cores to the attention stream and leave some to the experts. [-]"""
+    cores = int(case.hardware.die.aic_cores.si)
+    return np.arange(1, cores) / cores
+
+
+def with_best_split(case: Case, deployment: DecodeDeployment) -> DecodeDeployment:
+    """The deployment with the core split that gives the shortest step."""
+    shares = core_shares(case)
+    step: DecodeStep = decode_step(case.system, _replace(deployment, attention_aic_share=shares))
+    best = float(shares[int(np.argmin(np.broadcast_to(step.step_time, shares.shape)))])
+    return _replace(deployment, attention_aic_share=best)
+
+
+def prefill_deployment(case: Case, at: At) -> PrefillDeployment:
+    """The deployment that ``at`` describes, defaults filled in from the case."""
+    given = read_at(at, PREFILL_FIELDS, "a prefill deployment")
+    _require(given, ("ep", "tokens_per_npu"), "prefill", "--at ep=32,tokens_per_npu=16384")
+    _check_ep(case, given["ep"])
+    prompt_len = given.get("prompt_len", float(case.workload.traffic.prompt_len.si))
+    batch_tokens = given["tokens_per_npu"] * given["ep"] / case.hardware.dies_per_npu
+    if batch_tokens < prompt_len:
+        raise SpecError.of(
+            f"a batch of {batch_tokens:g} tokens holds no prompt of {prompt_len:g}",
+            f"tokens_per_npu of at least {prompt_len * case.hardware.dies_per_npu / given['ep']:g}",
+        )
+    return PrefillDeployment(
+        ep=given["ep"],
+        tokens_per_npu=given["tokens_per_npu"],
+        prompt_len=prompt_len,
+        microbatches=given.get("microbatches", 2.0),
+        imbalance=_imbalance(case, given),
+        redundant_experts=given.get("redundant_experts", float(case.engine.layout.redundant_experts.si)),
+    )
+
+
+def memory_reasons(free: Any) -> tuple[str, ...]:
+    """Why a scalar deployment does not fit; empty when it does."""
+    if free >= 0:
+        return ()
+    return (f"hbm: {-float(free) / 1e9:.2f} GB over the capacity of a die",)
+
+
+def _imbalance(case: Case, given: Mapping[str, Any]) -> float:
+    if "imbalance" in given:
+        return float(given["imbalance"])
+    return case.imbalance(given.get("balance", case.workload.serving.balance))
+
+
+def _require(given: Mapping[str, Any], names: tuple[str, ...], phase: str, example: str) -> None:
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise SpecError.of(f"a {phase} deployment needs {' and '.join(missing)}", f"for example {example}")
+
+
+def _check_ep(case: Case, ep: float) -> None:
+    dies, total = int(case.hardware.dies_per_npu), int(case.hardware.total_dies)
+    if ep > total:
+        raise SpecError.of(f"ep = {ep:g} is more than the {total} dies of {case.hardware.name}")
+    if ep % dies:
+        below = ep // dies * dies
+        near = " or ".join(f"{x:g}" for x in (below, below + dies) if 0 < x <= total)
+        raise SpecError.of(
+            f"ep = {ep:g} is no whole number of NPUs", f"ep counts dies, {dies} per NPU; nearest: {near}"
+        )
+
+
+def _used(path: str, quantity: Quantity) -> EfficiencyUsed:
+    name = path.removeprefix("hardware.")
+    return EfficiencyUsed(name, float(quantity.value), quantity.unit, quantity.source, quantity.confidence)
+
+
+def _scalars(deployment: Any) -> dict[str, float]:
+    return {name: float(value) for name, value in vars(deployment).items()}
+
+
+def _replace(deployment: DecodeDeployment, **changes: Any) -> DecodeDeployment:
+    return DecodeDeployment(**{**vars(deployment), **changes})
+
+
+def _if(ok: bool, value: Any) -> float | None:
+    return float(value) if ok else None

@@ -1,0 +1,140 @@
+"""The operators that ``cm384 op`` shows, each with DeepSeek-R1's sizes as defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from cm384model.laws import attention as attention_laws
+from cm384model.predict import operators
+from cm384model.predict.case import Case
+from cm384model.predict.memory import kv_bytes_per_token_layer
+from cm384model.predict.operators import ELEMENT_BYTES, Die
+from cm384model.predict.terms import Term
+
+Operands = Mapping[str, Any]
+
+
+def defaults(case: Case, name: str) -> dict[str, Any]:
+    """Sizes of an operator where the user gives none: those of the case's model."""
+    a, p = case.model.architecture, case.model.precision
+    gemm = {
+        "m": 96.0,
+        "n": 2.0 * a.moe_intermediate.si,
+        "k": float(a.hidden.si),
+        "groups": 1.0,
+        "precision": p.weights,
+    }
+    exchange = {
+        "ep": 320.0,
+        "tokens_per_die": 96.0,
+        "destinations": float(a.top_k.si),
+        "library": case.engine.ep_library,
+    }
+    scale = case.engine.constants.dispatch_scale_bytes.si
+    collective = {"message_bytes": 1e6, "ranks": float(case.hardware.dies_per_node)}
+    by_name: dict[str, dict[str, Any]] = {
+        "gemm": gemm,
+        "grouped_gemm": gemm,
+        "mla_decode": {
+            "batch_per_die": 48.0,
+            "tokens_per_request": 1.0,
+            "kv_len": case.decode_kv_len,
+            "heads": float(a.heads.si),
+            "aic_share": 1.0,
+        },
+        "mla_prefill": {
+            "tokens_per_die": 8192.0,
+            "prompt_len": float(case.workload.traffic.prompt_len.si),
+            "heads": float(a.heads.si),
+        },
+        "dispatch": exchange | {"message_bytes": a.hidden.si * ELEMENT_BYTES[p.activations] + scale},
+        "combine": exchange | {"message_bytes": a.hidden.si * ELEMENT_BYTES["bf16"]},
+        "kv_transfer": {
+            "kv_len": float(case.workload.traffic.prompt_len.si),
+            "plane": "rdma",
+            "streams": 1.0,
+        },
+    }
+    return dict(by_name.get(name, collective))
+
+
+def _gemm(die: Die, case: Case, o: Operands) -> Term:
+    return operators.gemm(die, "gemm", o["m"], o["n"], o["k"], groups=o["groups"], precision=o["precision"])
+
+
+def _mla_decode(die: Die, case: Case, o: Operands) -> Term:
+    a, p = case.model.architecture, case.model.precision
+    tokens = o["batch_per_die"] * o["tokens_per_request"]
+    widths = {"heads": o["heads"], "latent_dim": a.kv_lora_rank.si, "rope_dim": a.qk_rope_dim.si}
+    flop = attention_laws.mla_decode_flop(tokens, o["kv_len"], **widths)
+    moved = attention_laws.mla_decode_bytes(
+        o["batch_per_die"],
+        tokens,
+        o["kv_len"],
+        **widths,
+        kv_bytes=ELEMENT_BYTES[p.kv],
+        activation_bytes=ELEMENT_BYTES[p.attention],
+    )
+    shared = case.system.die(o["aic_share"], 1.0)
+    die = replace(shared, launch_latency=None)
+    return operators.attention(die, "mla_decode", flop, moved, o["kv_len"], constants_name="mla_decode")
+
+
+def _mla_prefill(die: Die, case: Case, o: Operands) -> Term:
+    a = case.model.architecture
+    widths = {
+        "heads": o["heads"],
+        "qk_dim": a.qk_nope_dim.si + a.qk_rope_dim.si,
+        "v_dim": a.v_head_dim.si,
+    }
+    flop = attention_laws.mla_prefill_flop(o["tokens_per_die"], o["prompt_len"], **widths)
+    moved = attention_laws.mla_prefill_bytes(
+        o["tokens_per_die"], **widths, activation_bytes=ELEMENT_BYTES["bf16"]
+    )
+    return operators.attention(die, "mla_prefill", flop, moved, o["prompt_len"], constants_name="mla_prefill")
+
+
+def _exchange(kind: str) -> Callable[[Die, Case, Operands], Term]:
+    def run(die: Die, case: Case, o: Operands) -> Term:
+        return operators.exchange(
+            die,
+            kind,
+            o["tokens_per_die"],
+            o["ep"],
+            o["destinations"],
+            o["message_bytes"],
+            library=f"{o['library']}_{kind}",
+        )
+
+    return run
+
+
+def _collective(kind: str) -> Callable[[Die, Case, Operands], Term]:
+    def run(die: Die, case: Case, o: Operands) -> Term:
+        return operators.collective(die, kind, kind, o["message_bytes"], o["ranks"])
+
+    return run
+
+
+def _kv_transfer(die: Die, case: Case, o: Operands) -> Term:
+    layers = case.model.architecture.layers.si + case.model.architecture.mtp_layers.si
+    size = o["kv_len"] * layers * kv_bytes_per_token_layer(case.system) / o["streams"]
+    return operators.transfer(die, "kv_transfer", size, plane=o["plane"])
+
+
+OPERATORS: dict[str, Callable[[Die, Case, Operands], Term]] = {
+    "gemm": _gemm,
+    "grouped_gemm": _gemm,
+    "mla_decode": _mla_decode,
+    "mla_prefill": _mla_prefill,
+    "dispatch": _exchange("dispatch"),
+    "combine": _exchange("combine"),
+    "all_gather": _collective("all_gather"),
+    "all_to_all": _collective("all_to_all"),
+    "all_reduce": _collective("all_reduce"),
+    "reduce_scatter": _collective("reduce_scatter"),
+    "kv_transfer": _kv_transfer,
+}
+"""Every stand-alone operator by name."""

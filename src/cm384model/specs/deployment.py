@@ -1,0 +1,183 @@
+"""What a user says about one deployment with ``--at``: names, units, bounds, defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
+from cm384model.specs.units import Dimension, parse_value
+
+
+@dataclass(frozen=True)
+class Field:
+    """One thing that ``--at`` can set.
+
+    A field with ``words`` takes one of them; any other takes a number between ``low`` and
+    ``high``, whole where ``whole`` says so.
+    """
+
+    help: str
+    dimension: Dimension = "number"
+    low: float = 0.0
+    high: float = float("inf")
+    whole: bool = False
+    words: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values, in words."""
+        if self.words:
+            return "one of " + ", ".join(self.words)
+        kind = "a whole number" if self.whole else "a number"
+        if self.high == float("inf"):
+            return f"{kind} of at least {self.low:g}"
+        return f"{kind} from {self.low:g} to {self.high:g}"
+
+    def read(self, name: str, value: Any) -> Any:
+        """The value in SI units.
+
+        Raises
+        ------
+        SpecError
+            If it is no value of this field.
+        """
+        if self.words:
+            if value not in self.words:
+                raise SpecError.of(
+                    with_suggestion(f"{name} = {value!s} is not known", str(value), self.words),
+                    f"allowed: {self.allowed}",
+                )
+            return value
+        number = parse_value(value, self.dimension) if isinstance(value, str) else float(value)
+        if not self.low <= number <= self.high or (self.whole and number != int(number)):
+            raise SpecError.of(f"{name} = {value!s} is out of bounds", f"allowed: {self.allowed}")
+        return number
+
+
+BALANCES = ("perfect", "eplb", "none")
+PRECISIONS = ("bf16", "int8")
+
+_EP = Field("expert-parallel degree, in dies", low=1, whole=True)
+_MICROBATCHES = Field("1 serial, 2 two interleaved streams", low=1, high=2, whole=True)
+_BALANCE = Field("balance of the experts", words=BALANCES)
+_IMBALANCE = Field("load of the busiest die over the mean; overrides balance", low=1, high=64)
+_REDUNDANT = Field("redundant copies of routed experts", high=1024, whole=True)
+
+DECODE_FIELDS = {
+    "ep": _EP,
+    "batch_per_die": Field("requests that a die decodes at once", low=1),
+    "batch_per_npu": Field("requests that an NPU decodes at once", low=1),
+    "microbatches": _MICROBATCHES,
+    "attention_aic_share": Field("cores of the attention stream; best split by default", low=0.01, high=0.99),
+    "draft_tokens": Field("draft tokens per iteration (MTP)", high=3, whole=True),
+    "acceptance": Field("probability that a draft is accepted", high=1),
+    "kv_len": Field("mean context of a request, in tokens", "tokens", low=1),
+    "balance": _BALANCE,
+    "imbalance": _IMBALANCE,
+    "redundant_experts": _REDUNDANT,
+}
+
+PREFILL_FIELDS = {
+    "ep": _EP,
+    "tokens_per_npu": Field("prompt tokens of one batch on one NPU", "tokens", low=1),
+    "prompt_len": Field("tokens of one prompt", "tokens", low=1),
+    "microbatches": _MICROBATCHES,
+    "balance": _BALANCE,
+    "imbalance": _IMBALANCE,
+    "redundant_experts": _REDUNDANT,
+}
+
+_TOKENS = Field("tokens of one die", "tokens", low=1)
+_MESSAGE = Field("bytes that the benchmark counts as the message", "bytes", low=1)
+_RANKS = Field("dies that take part", low=1, whole=True)
+_ROWS = Field("rows of one product", low=0.001)
+_COUNT = Field("a size", low=1, whole=True)
+_PRECISION = Field("precision of the operands", words=PRECISIONS)
+_GEMM = {
+    "m": _ROWS,
+    "n": Field("columns of one product", low=1, whole=True),
+    "k": Field("depth of one product", low=1, whole=True),
+    "groups": Field("equal products", low=1, whole=True),
+    "precision": _PRECISION,
+}
+_EXCHANGE = {
+    "ep": _EP,
+    "tokens_per_die": _TOKENS,
+    "destinations": Field("experts that a token is sent to", low=1, whole=True),
+    "message_bytes": Field("bytes of one token's message", "bytes", low=1),
+    "library": Field("EP library and mode", words=("cann_ep", "deepep_ascend", "deepep_ascend_normal")),
+}
+_COLLECTIVE = {"message_bytes": _MESSAGE, "ranks": _RANKS}
+
+OPERATOR_FIELDS: dict[str, dict[str, Field]] = {
+    "gemm": _GEMM,
+    "grouped_gemm": _GEMM,
+    "mla_decode": {
+        "batch_per_die": Field("requests of one die", low=1),
+        "tokens_per_request": Field("query tokens per request", low=1, whole=True),
+        "kv_len": Field("context of a request, in tokens", "tokens", low=1),
+        "heads": _COUNT,
+        "aic_share": Field("share of the cores", low=0.01, high=1),
+    },
+    "mla_prefill": {
+        "tokens_per_die": _TOKENS,
+        "prompt_len": Field("tokens of one prompt", "tokens", low=1),
+        "heads": _COUNT,
+    },
+    "dispatch": _EXCHANGE,
+    "combine": _EXCHANGE,
+    "all_gather": _COLLECTIVE,
+    "all_to_all": _COLLECTIVE,
+    "all_reduce": _COLLECTIVE,
+    "reduce_scatter": _COLLECTIVE,
+    "kv_transfer": {
+        "kv_len": Field("tokens of one request", "tokens", low=1),
+        "plane": Field("network", words=("rdma", "ub", "vpc")),
+        "streams": Field("dies of a request's prefill instance that send at once", low=1, whole=True),
+    },
+}
+"""What each operator of ``cm384 op`` takes; sizes not given are DeepSeek-R1's."""
+
+
+def read_at(at: Mapping[str, Any] | Iterable[str], fields: Mapping[str, Field], what: str) -> dict[str, Any]:
+    """Values by name from ``name=value`` items (commas allowed) or from a mapping.
+
+    Raises
+    ------
+    SpecError
+        With every unknown name, bad value and repetition at once.
+    """
+    problems: list[Problem] = []
+    values: dict[str, Any] = {}
+    for name, value in _pairs(at, problems):
+        if name not in fields:
+            message = with_suggestion(f"{what} has no '{name}'", name, fields)
+            problems.append(Problem(message, hint=f"it takes {', '.join(fields)}"))
+        elif name in values:
+            problems.append(Problem(f"{name} is given twice"))
+        else:
+            try:
+                values[name] = fields[name].read(name, value)
+            except SpecError as error:
+                problems += error.problems
+                values[name] = None
+    if problems:
+        raise SpecError(problems)
+    return values
+
+
+def _pairs(at: Mapping[str, Any] | Iterable[str], problems: list[Problem]) -> Iterable[tuple[str, Any]]:
+    if isinstance(at, Mapping):
+        yield from at.items()
+        return
+    items = [at] if isinstance(at, str) else at
+    for item in (part.strip() for text in items for part in text.split(",")):
+        name, equals, value = item.partition("=")
+        if equals and name and value:
+            yield name.strip(), value.strip()
+        elif item:
+            problems.append(
+                Problem(f"'{item}' is not name=value", hint="for example --at ep=320,batch_per_die=48")
+            )
