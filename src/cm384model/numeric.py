@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def ceil_div(n: Numeric, d: Numeric) -> Numeric:
     """Smallest whole number of ``d`` that covers ``n``, for floats and arrays alike."""
-    return -(-n // d)
+    return np.ceil(np.divide(n, d))
 
 
 LAWS: dict[str, Callable[..., Any]] = {}

@@ -6,6 +6,7 @@ evaluated along it, so broadcasting is the memoisation.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,12 @@ import numpy as np
 
 from cm384model.numeric import Numeric
 from cm384model.predict.case import Case
-from cm384model.predict.decode import DecodeDeployment, DecodeStep, decode_step
+from cm384model.predict.decode import DecodeDeployment, decode_step
 from cm384model.predict.evaluate import core_shares
-from cm384model.predict.prefill import PrefillBatch, PrefillDeployment, prefill_batch
+from cm384model.predict.prefill import PrefillDeployment, prefill_batch
+
+CHUNK = 100_000
+"""Candidates evaluated at once: their arrays stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +30,20 @@ class Candidates:
     ----------
     axes : dict of str to array
         1-D values by name, in the order of the dimensions.
-    shape : tuple of int
-        Shape of the space.
+    values : dict of str to array
+        Predicted quantities over the whole space, by name.
     reasons : dict of str to bool array
         Where a constraint forbids a candidate, by reason.
-    result : DecodeStep or PrefillBatch
-        The prediction over the whole space.
     """
 
     axes: dict[str, np.ndarray]
-    shape: tuple[int, ...]
+    values: dict[str, np.ndarray]
     reasons: dict[str, np.ndarray]
-    result: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the space."""
+        return tuple(len(axis) for axis in self.axes.values())
 
     @property
     def size(self) -> int:
@@ -47,27 +53,35 @@ class Candidates:
     @property
     def feasible(self) -> np.ndarray:
         """Where no constraint forbids a candidate."""
-        allowed = np.ones(self.shape, dtype=bool)
-        for forbidden in self.reasons.values():
-            allowed &= ~forbidden
-        return allowed
+        return ~np.logical_or.reduce(list(self.reasons.values()))
 
-    def count(self, reason: str) -> int:
-        """Candidates that ``reason`` forbids."""
-        return int(np.count_nonzero(np.broadcast_to(self.reasons[reason], self.shape)))
-
-    def full(self, values: Numeric) -> np.ndarray:
-        """``values`` over the whole space."""
-        return np.broadcast_to(values, self.shape)
+    def counts(self) -> dict[str, int]:
+        """Candidates that each reason forbids."""
+        return {reason: int(np.count_nonzero(mask)) for reason, mask in self.reasons.items()}
 
     def at(self, index: tuple[int, ...]) -> dict[str, float]:
         """Values of all axes at one candidate."""
         return {name: float(axis[i]) for (name, axis), i in zip(self.axes.items(), index, strict=True)}
 
 
-def sparse(*axes: np.ndarray) -> list[np.ndarray]:
-    """Axes reshaped so that each varies along a dimension of its own."""
-    return list(np.meshgrid(*axes, indexing="ij", sparse=True))
+def evaluate(
+    axes: dict[str, np.ndarray], predict: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
+) -> Candidates:
+    """Evaluate ``predict`` over the product of ``axes``, a slice of the first axis at a time.
+
+    ``predict`` takes the axes as sparse arrays and returns the quantities and the masks to keep.
+    """
+    shape = tuple(len(axis) for axis in axes.values())
+    step = max(1, CHUNK // int(np.prod(shape[1:])))
+    first, *others = axes.values()
+    kept: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
+    for start in range(0, len(first), step):
+        part = slice(start, start + step)
+        outputs = predict(*np.meshgrid(first[part], *others, indexing="ij", sparse=True))
+        for store, output, dtype in zip(kept, outputs, (float, bool), strict=True):
+            for name, values in output.items():
+                store.setdefault(name, np.empty(shape, dtype))[part] = values
+    return Candidates(axes, *kept)
 
 
 def instance_sizes(case: Case, npus: int) -> np.ndarray:
@@ -86,61 +100,75 @@ TOKENS_STEP = 1024
 def decode_candidates(case: Case, npus: int, tpot_limit: float) -> Candidates:
     """All decode deployments: EP x requests per die x schedule x draft tokens.
 
-    The schedule axis is "serial", then two microbatches with each split of the AIC cores.
+    The schedule axis is "serial" (share 1), then two microbatches with each split of the AIC
+    cores.
     """
-    sizes = instance_sizes(case, npus)
-    batches = np.arange(1, MAX_BATCH_PER_DIE + 1, dtype=float)
-    shares = np.concatenate([[1.0], core_shares(case)])
-    drafts = np.arange(0, MAX_DRAFT_TOKENS + 1, dtype=float)
-    drafts = drafts[drafts == 0] if case.model.architecture.mtp_layers.si == 0 else drafts
-    ep, batch, share, draft = sparse(sizes, batches, shares, drafts)
-    microbatches = np.where(share < 1, 2.0, 1.0)
-    step: DecodeStep = decode_step(
-        case.system,
-        DecodeDeployment(
-            ep=ep,
-            batch_per_die=batch,
-            kv_len=case.decode_kv_len,
-            microbatches=microbatches,
-            attention_aic_share=share,
-            draft_tokens=draft,
-            acceptance=float(case.workload.serving.acceptance.si),
-            imbalance=case.imbalance(case.workload.serving.balance),
-            redundant_experts=float(case.engine.layout.redundant_experts.si),
-        ),
-    )
-    reasons = {
-        "hbm": step.memory.free < 0,
-        "tpot": step.tpot > tpot_limit,
-        "microbatch": (microbatches > 1) & (batch < 2),
+    system, acceptance = case.system, float(case.workload.serving.acceptance.si)
+    imbalance = case.imbalance(case.workload.serving.balance)
+    redundant = float(case.engine.layout.redundant_experts.si)
+    most_drafts = MAX_DRAFT_TOKENS if case.model.architecture.mtp_layers.si else 0
+
+    def predict(ep: Numeric, batch: Numeric, share: Numeric, draft: Numeric) -> Any:
+        microbatches = np.where(share < 1, 2.0, 1.0)
+        step = decode_step(
+            system,
+            DecodeDeployment(
+                ep=ep,
+                batch_per_die=batch,
+                kv_len=case.decode_kv_len,
+                microbatches=microbatches,
+                attention_aic_share=share,
+                draft_tokens=draft,
+                acceptance=acceptance,
+                imbalance=imbalance,
+                redundant_experts=redundant,
+            ),
+        )
+        masks = {
+            "hbm": step.memory.free < 0,
+            "tpot": step.tpot > tpot_limit,
+            "microbatch": (microbatches > 1) & (batch < 2),
+        }
+        return {"tpot": step.tpot, "step_time": step.step_time, "free": step.memory.free}, masks
+
+    axes = {
+        "ep": instance_sizes(case, npus),
+        "batch_per_die": np.arange(1, MAX_BATCH_PER_DIE + 1, dtype=float),
+        "attention_aic_share": np.concatenate([[1.0], core_shares(case)]),
+        "draft_tokens": np.arange(0, most_drafts + 1, dtype=float),
     }
-    axes = {"ep": sizes, "batch_per_die": batches, "attention_aic_share": shares, "draft_tokens": drafts}
-    return Candidates(axes, tuple(len(axis) for axis in axes.values()), reasons, step)
+    return evaluate(axes, predict)
 
 
 def prefill_candidates(case: Case, npus: int, ttft_limit: float) -> Candidates:
     """All prefill deployments: EP x tokens per NPU x microbatches."""
-    sizes = instance_sizes(case, npus)
-    tokens = TOKENS_STEP * np.arange(1, MAX_TOKENS_PER_NPU // TOKENS_STEP + 1, dtype=float)
-    microbatches = np.array([1.0, 2.0])
-    ep, tokens_per_npu, halves = sparse(sizes, tokens, microbatches)
-    prompt_len = float(case.workload.traffic.prompt_len.si)
-    batch: PrefillBatch = prefill_batch(
-        case.system,
-        PrefillDeployment(
-            ep=ep,
-            tokens_per_npu=tokens_per_npu,
-            prompt_len=prompt_len,
-            microbatches=halves,
-            imbalance=case.imbalance(case.workload.serving.balance),
-            redundant_experts=float(case.engine.layout.redundant_experts.si),
-        ),
-    )
-    prompts = tokens_per_npu * ep / case.hardware.dies_per_npu / prompt_len
-    reasons = {
-        "hbm": batch.memory.free < 0,
-        "ttft": batch.batch_time > ttft_limit,
-        "prompts": prompts < halves,
+    system, prompt_len = case.system, float(case.workload.traffic.prompt_len.si)
+    imbalance = case.imbalance(case.workload.serving.balance)
+    redundant = float(case.engine.layout.redundant_experts.si)
+
+    def predict(ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric) -> Any:
+        batch = prefill_batch(
+            system,
+            PrefillDeployment(
+                ep=ep,
+                tokens_per_npu=tokens_per_npu,
+                prompt_len=prompt_len,
+                microbatches=microbatches,
+                imbalance=imbalance,
+                redundant_experts=redundant,
+            ),
+        )
+        prompts = tokens_per_npu * ep / case.hardware.dies_per_npu / prompt_len
+        masks = {
+            "hbm": batch.memory.free < 0,
+            "ttft": batch.batch_time > ttft_limit,
+            "prompt": prompts < microbatches,
+        }
+        return {"batch_time": batch.batch_time, "free": batch.memory.free}, masks
+
+    axes = {
+        "ep": instance_sizes(case, npus),
+        "tokens_per_npu": TOKENS_STEP * np.arange(1, MAX_TOKENS_PER_NPU // TOKENS_STEP + 1, dtype=float),
+        "microbatches": np.array([1.0, 2.0]),
     }
-    axes = {"ep": sizes, "tokens_per_npu": tokens, "microbatches": microbatches}
-    return Candidates(axes, tuple(len(axis) for axis in axes.values()), reasons, batch)
+    return evaluate(axes, predict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from cm384model.predict.memory import Memory, decode_memory
 from cm384model.predict.operators import ELEMENT_BYTES, collective, gemm
 from cm384model.predict.placement import Placement, place_experts
 from cm384model.predict.system import System
-from cm384model.predict.terms import Term, merged, total_time
+from cm384model.predict.terms import Term, merged, overhead_term, total_time
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ def decode_step(system: System, deployment: DecodeDeployment) -> DecodeStep:
     overhead = engine.constants.step_overhead.si + (1 + d.draft_tokens) * engine.constants.graph_overhead.si
     terms = [
         *(term.times(moe_layers * d.microbatches) for term in layer.terms),
-        Term("sync", moe_layers * layer.sync, latency=moe_layers * layer.sync),
+        overhead_term("sync", moe_layers * layer.sync),
         dense.times(architecture.dense_layers.si),
         drafting,
-        replace(merged("lm_head", head, draft_head.times(d.draft_tokens))),
-        Term("step_overhead", overhead, latency=overhead),
+        merged("lm_head", head, draft_head.times(d.draft_tokens)),
+        overhead_term("step_overhead", overhead),
     ]
     hidden = moe_layers * layer.hidden
     step_time = total_time(terms) - hidden
@@ -217,11 +217,11 @@ def _draft_layers(system: System, d: DecodeDeployment, placement: Placement, lay
 
     The first pass has the shape of a main layer; the others carry one token per request.
     """
-    first = merged("draft_layers", *(t.times(d.microbatches) for t in layer.terms))
-    first = replace(first, time=layer.time)
     later_layer = _moe_layer(system, d, placement, d.batch_per_die)
-    later = merged("draft_layers", *(t.times(d.microbatches) for t in later_layer.terms))
-    later = replace(later, time=later_layer.time)
+    first, later = (
+        merged("draft_layers", *(t.times(d.microbatches) for t in pass_.terms), time=pass_.time)
+        for pass_ in (layer, later_layer)
+    )
     return merged(
         "draft_layers",
         first.times(np.minimum(d.draft_tokens, 1)),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from cm384model.laws import moe as laws
@@ -85,7 +83,7 @@ def experts(
         die, model, shared_rows, a.moe_intermediate.si, groups=1.0, vector_efficiency=vector_efficiency
     )
     time = overlapped_time(routed.time, shared_term.time, overlap=placement.dedicated)
-    return replace(merged("experts", routed, shared_term), time=time)
+    return merged("experts", routed, shared_term, time=time)
 
 
 def feed_forward(

@@ -115,11 +115,13 @@ def gemm(
     return Term(
         name,
         roofline_time(compute, memory, overlap=constants.overlap.si, launch_latency=launch),
-        flop=gemm_laws.gemm_flop(m, n, k, groups),
-        bytes=gemm_laws.gemm_bytes(m, n, k, groups, **widths),
-        compute=compute,
-        memory=memory,
-        latency=launch,
+        {
+            "flop": gemm_laws.gemm_flop(m, n, k, groups),
+            "bytes": gemm_laws.gemm_bytes(m, n, k, groups, **widths),
+            "compute": compute,
+            "memory": memory,
+            "latency": launch,
+        },
     )
 
 
@@ -148,7 +150,8 @@ def attention(
     )
     launch = die.launch(constants)
     time = roofline_time(compute, memory, overlap=constants.overlap.si, launch_latency=launch)
-    return Term(name, time, flop, bytes_moved, compute=compute, memory=memory, latency=launch)
+    work = {"flop": flop, "bytes": bytes_moved, "compute": compute, "memory": memory, "latency": launch}
+    return Term(name, time, work)
 
 
 @operator
@@ -168,8 +171,8 @@ def vector(
         core_latency=constants.core_latency.si,
         cores=die.hardware.die.aiv_cores.si * die.vector_share,
     )
-    moved = rows * row_bytes
-    return Term(name, time, bytes=moved, memory=time - kernels * launch, latency=kernels * launch)
+    started = kernels * launch
+    return Term(name, time, {"bytes": rows * row_bytes, "memory": time - started, "latency": started})
 
 
 @operator
@@ -194,7 +197,8 @@ def exchange(
     }
     time = comm_laws.exchange_time(tokens, ep, destinations, message_bytes, **operands)
     sent = comm_laws.exchange_bytes(tokens, destinations, message_bytes, ep)
-    return Term(name, time, bytes=sent, fabric=time - operands["floor"], latency=operands["floor"])
+    floor = operands["floor"]
+    return Term(name, time, {"bytes": sent, "fabric": time - floor, "latency": floor})
 
 
 @operator
@@ -216,7 +220,7 @@ def collective(die: Die, kind: str, name: str, message_bytes: Numeric, ranks: Nu
     time = getattr(comm_laws, f"{kind}_time")(message_bytes, ranks, **operands)
     sent = getattr(comm_laws, f"{kind}_bytes")(message_bytes, ranks)
     bandwidth_time = np.minimum(time, sent / operands["bandwidth"])
-    return Term(name, time, bytes=sent, fabric=bandwidth_time, latency=time - bandwidth_time)
+    return Term(name, time, {"bytes": sent, "fabric": bandwidth_time, "latency": time - bandwidth_time})
 
 
 @operator
@@ -226,4 +230,4 @@ def transfer(die: Die, name: str, message_bytes: Numeric, *, plane: str) -> Term
     tier = fabric.ub.write.inter_node if plane == "ub" else getattr(fabric, plane)
     latency = tier.latency.si
     time = comm_laws.point_to_point_time(message_bytes, latency=latency, bandwidth=tier.bandwidth.si)
-    return Term(name, time, bytes=message_bytes, fabric=time - latency, latency=latency)
+    return Term(name, time, {"bytes": message_bytes, "fabric": time - latency, "latency": latency})

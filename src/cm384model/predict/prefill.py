@@ -14,7 +14,7 @@ from cm384model.predict.memory import Memory, prefill_memory
 from cm384model.predict.operators import ELEMENT_BYTES, attention, collective, gemm, vector
 from cm384model.predict.placement import Placement, place_experts
 from cm384model.predict.system import System
-from cm384model.predict.terms import Term, merged, total_time
+from cm384model.predict.terms import Term, merged, overhead_term, total_time
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
         *(term.times(moe_layers * d.microbatches) for term in per_layer),
         dense.times(a.dense_layers.si * d.microbatches),
         _head(system, tokens_per_die / d.prompt_len),
-        Term("step_overhead", overhead, latency=overhead),
+        overhead_term("step_overhead", overhead),
     ]
     batch_time = total_time(terms) - hidden
     return PrefillBatch(

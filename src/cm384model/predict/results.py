@@ -125,4 +125,4 @@ class OperatorPrediction:
 
 def parts_of(term: Term) -> dict[str, float]:
     """The competing parts of a scalar term by name. [s]"""
-    return {name: float(np.asarray(getattr(term, name))) for name in BOUNDS}
+    return {name: float(np.asarray(term.part(name))) for name in BOUNDS}

@@ -1,0 +1,92 @@
+"""What ``plan`` returns: SI values under names that carry their unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cm384model.predict.results import SCHEMA
+
+
+@dataclass(frozen=True)
+class DecodePool:
+    """The decode instances of a plan, all alike."""
+
+    ep: int
+    batch_per_die: int
+    microbatches: int
+    attention_aic_share: float
+    draft_tokens: int
+    instances: int
+    npus: int
+    dies: int
+    step_time_s: float
+    throughput_tokens_per_s_per_npu: float
+    capacity_requests_per_s: float
+    free_bytes: float
+
+
+@dataclass(frozen=True)
+class PrefillPool:
+    """The prefill instances of a plan, all alike."""
+
+    ep: int
+    tokens_per_npu: int
+    microbatches: int
+    instances: int
+    npus: int
+    dies: int
+    batch_time_s: float
+    throughput_tokens_per_s_per_npu: float
+    capacity_requests_per_s: float
+    free_bytes: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to spend the NPUs."""
+
+    rank: int
+    decode: DecodePool
+    prefill: PrefillPool
+    npus: int
+    dies: int
+    tpot_s: float
+    ttft_s: float
+    kv_transfer_s: float
+    requests_per_s: float
+    throughput_tokens_per_s_per_npu: float
+    throughput_tokens_per_s: float
+    concurrency: float
+    relative: float
+    bound_by: str
+
+
+@dataclass(frozen=True)
+class Infeasible:
+    """Why no plan exists: the constraint, the nearest miss, one hint."""
+
+    constraint: str
+    nearest: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """The ranked plans, or why there is none."""
+
+    feasible: bool
+    reasons: tuple[str, ...]
+    workload: str
+    hardware: str
+    engine: str
+    model: str
+    npus: int
+    slo: Mapping[str, float]
+    plans: tuple[Plan, ...]
+    candidates: int
+    feasible_candidates: int
+    rejected: Mapping[str, int]
+    infeasible: Infeasible | None
+    elapsed_s: float
+    schema: int = SCHEMA
