@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from cm384model.plan.results import PlanResult
-from cm384model.plan.search import Slo, plan_case
-from cm384model.predict.case import DEFAULT_WORKLOAD, Case, load_case
-from cm384model.predict.evaluate import predict_decode, predict_operator, predict_prefill
-from cm384model.predict.results import DecodePrediction, OperatorPrediction, PrefillPrediction
+from cm384model.planning.results import PlanResult
+from cm384model.planning.search import Slo, plan_case
+from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
+from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
+from cm384model.prediction.results import DecodePrediction, OperatorPrediction, PrefillPrediction
 from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.load import load_engine, load_hardware, load_model, load_workload
 

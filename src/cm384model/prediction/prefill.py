@@ -9,12 +9,12 @@ import numpy as np
 from cm384model.laws import attention as attention_laws
 from cm384model.laws.overlap import overlapped_time
 from cm384model.numeric import Numeric, ceil_div
-from cm384model.predict import mla, moe
-from cm384model.predict.memory import Memory, prefill_memory
-from cm384model.predict.operators import ELEMENT_BYTES, attention, collective, gemm, vector
-from cm384model.predict.placement import Placement, place_experts
-from cm384model.predict.system import System
-from cm384model.predict.terms import Term, merged, overhead_term, total_time
+from cm384model.prediction import mla, moe
+from cm384model.prediction.memory import Memory, prefill_memory
+from cm384model.prediction.operators import ELEMENT_BYTES, attention, collective, gemm, vector
+from cm384model.prediction.placement import Placement, place_experts
+from cm384model.prediction.system import System
+from cm384model.prediction.terms import Term, merged, overhead_term, total_time
 
 
 @dataclass(frozen=True)

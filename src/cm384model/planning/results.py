@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cm384model.predict.results import SCHEMA
+from cm384model.prediction.results import SCHEMA
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cm384model.plan.results import Infeasible, Plan
-from cm384model.plan.space import Candidates
-from cm384model.predict.case import Case
-from cm384model.predict.evaluate import predict_decode, predict_prefill
+from cm384model.planning.results import Infeasible, Plan
+from cm384model.planning.space import Candidates
+from cm384model.prediction.case import Case
+from cm384model.prediction.evaluate import predict_decode, predict_prefill
 
 if TYPE_CHECKING:
-    from cm384model.plan.search import Slo
+    from cm384model.planning.search import Slo
 
 
 def bound_by(case: Case, plan: Plan) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cm384model.plan.explain import bound_by, why_infeasible
-from cm384model.plan.results import DecodePool, Plan, PlanResult, PrefillPool
-from cm384model.plan.space import Candidates, decode_candidates, prefill_candidates
-from cm384model.predict.case import Case
-from cm384model.predict.serving import kv_transfer_time
+from cm384model.planning.explain import bound_by, why_infeasible
+from cm384model.planning.results import DecodePool, Plan, PlanResult, PrefillPool
+from cm384model.planning.space import Candidates, decode_candidates, prefill_candidates
+from cm384model.prediction.case import Case
+from cm384model.prediction.serving import kv_transfer_time
 
 
 @dataclass(frozen=True)

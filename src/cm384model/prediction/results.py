@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cm384model.predict.memory import Memory
-from cm384model.predict.terms import BOUNDS, Term
+from cm384model.prediction.memory import Memory
+from cm384model.prediction.terms import BOUNDS, Term
 
 SCHEMA = 1
 

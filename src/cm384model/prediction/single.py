@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from cm384model.laws import attention as attention_laws
-from cm384model.predict import operators
-from cm384model.predict.case import Case
-from cm384model.predict.memory import kv_bytes_per_token_layer
-from cm384model.predict.operators import ELEMENT_BYTES, Die
-from cm384model.predict.terms import Term
+from cm384model.prediction import operators
+from cm384model.prediction.case import Case
+from cm384model.prediction.memory import kv_bytes_per_token_layer
+from cm384model.prediction.operators import ELEMENT_BYTES, Die
+from cm384model.prediction.terms import Term
 
 Operands = Mapping[str, Any]
 

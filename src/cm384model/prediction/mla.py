@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cm384model.laws import attention as laws
 from cm384model.numeric import Numeric
-from cm384model.predict.operators import ELEMENT_BYTES, Die, attention, gemm, vector
-from cm384model.predict.terms import Term, merged
+from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, gemm, vector
+from cm384model.prediction.terms import Term, merged
 from cm384model.specs.model import Model
 
 

@@ -9,12 +9,12 @@ import numpy as np
 from cm384model.laws.mtp import expected_tokens, time_per_output_token
 from cm384model.laws.overlap import overlapped_time
 from cm384model.numeric import Numeric
-from cm384model.predict import mla, moe
-from cm384model.predict.memory import Memory, decode_memory
-from cm384model.predict.operators import ELEMENT_BYTES, collective, gemm
-from cm384model.predict.placement import Placement, place_experts
-from cm384model.predict.system import System
-from cm384model.predict.terms import Term, merged, overhead_term, total_time
+from cm384model.prediction import mla, moe
+from cm384model.prediction.memory import Memory, decode_memory
+from cm384model.prediction.operators import ELEMENT_BYTES, collective, gemm
+from cm384model.prediction.placement import Placement, place_experts
+from cm384model.prediction.system import System
+from cm384model.prediction.terms import Term, merged, overhead_term, total_time
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cm384model.predict.case import Case
-from cm384model.predict.memory import kv_bytes_per_token_layer
-from cm384model.predict.operators import Die, transfer
+from cm384model.prediction.case import Case
+from cm384model.prediction.memory import kv_bytes_per_token_layer
+from cm384model.prediction.operators import Die, transfer
 
 
 def request_kv_bytes(case: Case) -> float:

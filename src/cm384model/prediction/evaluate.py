@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from cm384model.predict import operators, single
-from cm384model.predict.case import Case
-from cm384model.predict.decode import DecodeDeployment, DecodeStep, decode_step
-from cm384model.predict.prefill import PrefillDeployment, prefill_batch
-from cm384model.predict.results import (
+from cm384model.prediction import operators, single
+from cm384model.prediction.case import Case
+from cm384model.prediction.decode import DecodeDeployment, DecodeStep, decode_step
+from cm384model.prediction.prefill import PrefillDeployment, prefill_batch
+from cm384model.prediction.results import (
     DecodePrediction,
     EfficiencyUsed,
     MemoryResult,

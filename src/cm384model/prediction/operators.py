@@ -19,7 +19,7 @@ from cm384model.laws import gemm as gemm_laws
 from cm384model.laws.roofline import roofline_time
 from cm384model.laws.vector import stream_time
 from cm384model.numeric import Numeric
-from cm384model.predict.terms import Term
+from cm384model.prediction.terms import Term
 from cm384model.recording import recording, recording_active
 from cm384model.specs.hardware import Hardware
 

@@ -10,13 +10,13 @@ import numpy as np
 from cm384model.laws import memory as laws
 from cm384model.laws.attention import kv_cache_bytes_per_token_mla
 from cm384model.numeric import Numeric
-from cm384model.predict.operators import ELEMENT_BYTES
-from cm384model.predict.placement import Placement
-from cm384model.predict.system import System
+from cm384model.prediction.operators import ELEMENT_BYTES
+from cm384model.prediction.placement import Placement
+from cm384model.prediction.system import System
 
 if TYPE_CHECKING:
-    from cm384model.predict.decode import DecodeDeployment
-    from cm384model.predict.prefill import PrefillDeployment
+    from cm384model.prediction.decode import DecodeDeployment
+    from cm384model.prediction.prefill import PrefillDeployment
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cm384model.laws.vector import shared_bandwidth
 from cm384model.numeric import Numeric
-from cm384model.predict.operators import Die
+from cm384model.prediction.operators import Die
 from cm384model.specs.engine import Engine
 from cm384model.specs.hardware import Hardware
 from cm384model.specs.model import Model

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from cm384model.numeric import Numeric
-from cm384model.predict.case import Case
-from cm384model.predict.decode import DecodeDeployment, decode_step
-from cm384model.predict.evaluate import core_shares
-from cm384model.predict.prefill import PrefillDeployment, prefill_batch
+from cm384model.prediction.case import Case
+from cm384model.prediction.decode import DecodeDeployment, decode_step
+from cm384model.prediction.evaluate import core_shares
+from cm384model.prediction.prefill import PrefillDeployment, prefill_batch
 
 CHUNK = 100_000
 """Candidates evaluated at once: their arrays stay in the processor's cache."""

@@ -7,9 +7,9 @@ import numpy as np
 from cm384model.laws import moe as laws
 from cm384model.laws.overlap import overlapped_time
 from cm384model.numeric import Numeric
-from cm384model.predict.operators import ELEMENT_BYTES, Die, exchange, gemm, operator, vector
-from cm384model.predict.placement import Placement
-from cm384model.predict.terms import Term, merged
+from cm384model.prediction.operators import ELEMENT_BYTES, Die, exchange, gemm, operator, vector
+from cm384model.prediction.placement import Placement
+from cm384model.prediction.terms import Term, merged
 from cm384model.specs.model import Model
 
 

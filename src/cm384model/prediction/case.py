@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cm384model.predict.system import System
+from cm384model.prediction.system import System
 from cm384model.specs.engine import Engine
 from cm384model.specs.hardware import Hardware
 from cm384model.specs.load import load_engine, load_hardware, load_model_of, load_workload
