@@ -20,7 +20,7 @@ def bound_by(case: Case, plan: Plan) -> str:
     decode_limits = plan.decode.capacity_requests_per_s <= plan.prefill.capacity_requests_per_s * (1 + 1e-9)
     if decode_limits:
         d = plan.decode
-        deployment = {
+        deployment: dict[str, float] = {
             "ep": d.ep,
             "batch_per_die": d.batch_per_die,
             "microbatches": d.microbatches,
@@ -45,7 +45,8 @@ def why_infeasible(
     if not np.any(decode.feasible):
         return _phase_miss("decode", "tpot", slo.tpot, decode, decode.values["tpot"])
     if not np.any(prefill.feasible):
-        return _phase_miss("prefill", "ttft", slo.ttft, prefill, prefill.values["batch_time"])
+        after = transfer + float(decode.values["step_time"][decode.feasible].min())
+        return _phase_miss("prefill", "ttft", slo.ttft, prefill, prefill.values["batch_time"] + after)
     smallest = [
         int(c.axes["ep"][np.nonzero(c.feasible)[0].min()] / case.hardware.dies_per_npu)
         for c in (decode, prefill)

@@ -114,7 +114,8 @@ def _undominated(
     kept = frontier(*columns[:3])
     size = np.unravel_index(feasible[kept], candidates.shape)[0]
     npus = candidates.axes["ep"][size] / case.hardware.dies_per_npu
-    return Options(size, npus, *(column[kept] for column in columns[1:]), index=feasible[kept])
+    rate, tpot, delay = (column[kept] for column in columns[1:])
+    return Options(size, npus, rate, tpot, delay, feasible[kept])
 
 
 def frontier(kind: np.ndarray, rate: np.ndarray, cost: np.ndarray) -> np.ndarray:

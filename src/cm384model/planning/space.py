@@ -53,7 +53,8 @@ class Candidates:
     @property
     def feasible(self) -> np.ndarray:
         """Where no constraint forbids a candidate."""
-        return ~np.logical_or.reduce(list(self.reasons.values()))
+        forbidden: np.ndarray = np.logical_or.reduce(list(self.reasons.values()))
+        return ~forbidden
 
     def counts(self) -> dict[str, int]:
         """Candidates that each reason forbids."""

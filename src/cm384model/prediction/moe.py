@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from cm384model.laws import moe as laws
 from cm384model.laws.overlap import overlapped_time
 from cm384model.numeric import Numeric
@@ -77,7 +75,7 @@ def experts(
     routed = feed_forward(
         die, model, rows / used, a.moe_intermediate.si, groups=used, vector_efficiency=vector_efficiency
     )
-    shared_pool = np.where(placement.shared_dies > 0, placement.shared_dies, placement.ep)[()]
+    shared_pool = placement.shared_dies + (1 - placement.dedicated) * placement.ep
     shared_rows = laws.expert_rows(tokens, placement.ep, top_k=shared, pool_dies=shared_pool, imbalance=1.0)
     shared_term = feed_forward(
         die, model, shared_rows, a.moe_intermediate.si, groups=1.0, vector_efficiency=vector_efficiency
