@@ -68,7 +68,8 @@ class DecodeStep:
     layer_time : numeric
         One MoE layer, all microbatches. [s]
     attention_stream_time, expert_stream_time : numeric
-        One microbatch of one MoE layer in each stream. [s]
+        One microbatch of one MoE layer in the first and the second stream: attention and
+        experts, or compute and communication, as the engine interleaves. [s]
     hidden_time : numeric
         Time of the terms that overlap hides: sum of terms - hidden_time = step_time. [s]
     throughput : numeric
@@ -158,9 +159,10 @@ class _Layer:
 def _moe_layer(system: System, d: DecodeDeployment, placement: Placement, tokens: Numeric) -> _Layer:
     constants = system.engine.constants
     streams = d.microbatches - 1
+    split = system.engine.decode_streams == "attention-experts"
+    attention_share = 1 - streams * (1 - d.attention_aic_share) if split else 1.0
+    expert_share = 1 - streams * d.attention_aic_share if split else 1.0
     contention = 1 + constants.stream_contention.si * streams
-    attention_share = 1 - streams * (1 - d.attention_aic_share)
-    expert_share = 1 - streams * d.attention_aic_share
     attention_terms = mla.decode_terms(
         system.die(attention_share, contention),
         system.model,
@@ -170,7 +172,7 @@ def _moe_layer(system: System, d: DecodeDeployment, placement: Placement, tokens
         kv_precision=system.kv_precision,
         vector_efficiency=constants.vector_efficiency.si,
     )
-    expert_terms = moe.moe_terms(
+    gate, dispatch, experts, combine = moe.moe_terms(
         system.die(expert_share, contention),
         system.model,
         tokens / d.microbatches,
@@ -178,14 +180,16 @@ def _moe_layer(system: System, d: DecodeDeployment, placement: Placement, tokens
         imbalance=d.imbalance,
         library=system.engine.ep_library,
         message_scale_bytes=constants.dispatch_scale_bytes.si,
+        copies_limit=np.inf,
         vector_efficiency=constants.vector_efficiency.si,
     )
-    first, second = total_time(attention_terms), total_time(expert_terms)
+    first = total_time(attention_terms) if split else total_time([*attention_terms, gate, experts])
+    second = total_time([gate, dispatch, experts, combine] if split else [dispatch, combine])
     overlap = streams * constants.stream_overlap.si
     sync = streams * d.microbatches * constants.stream_sync.si
     time = d.microbatches * overlapped_time(first, second, overlap=overlap) + sync
     hidden = d.microbatches * overlap * np.minimum(first, second)
-    return _Layer([*attention_terms, *expert_terms], first, second, sync, hidden, time)
+    return _Layer([*attention_terms, gate, dispatch, experts, combine], first, second, sync, hidden, time)
 
 
 def _dense_layer(system: System, d: DecodeDeployment, tokens: Numeric) -> Term:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cm384model.laws import moe as laws
 from cm384model.laws.overlap import overlapped_time
 from cm384model.numeric import Numeric
@@ -20,11 +22,16 @@ def moe_terms(
     imbalance: Numeric,
     library: str,
     message_scale_bytes: Numeric,
+    copies_limit: Numeric,
     vector_efficiency: Numeric,
 ) -> list[Term]:
-    """Gate, dispatch, experts and combine of one layer for ``tokens`` of each die."""
+    """Gate, dispatch, experts and combine of one layer for ``tokens`` of each die.
+
+    ``copies_limit`` is the most copies of a token that cross the fabric, where a library
+    sends one per node and forwards inside.
+    """
     a, p = model.architecture, model.precision
-    destinations = a.top_k.si + placement.dedicated * a.shared_experts.si
+    destinations = np.minimum(a.top_k.si + placement.dedicated * a.shared_experts.si, copies_limit)
     sent = tokens * imbalance
     dispatch_message = a.hidden.si * ELEMENT_BYTES[p.activations] + message_scale_bytes
     combine_message = a.hidden.si * ELEMENT_BYTES["bf16"]
@@ -96,14 +103,18 @@ def feed_forward(
 ) -> Term:
     """Gated feed-forward of ``groups`` experts with ``rows`` token rows each."""
     a, p = model.architecture, model.precision
-    half, byte = ELEMENT_BYTES["bf16"], ELEMENT_BYTES[p.activations]
-    swiglu_bytes = intermediate * (3 * half + half + byte)
     return merged(
         name,
         gemm(die, "gate_up", rows, 2 * intermediate, a.hidden.si, groups=groups, precision=p.weights),
-        vector(die, "swiglu", rows * groups, swiglu_bytes, 1.0, efficiency=vector_efficiency),
+        swiglu(die, model, rows * groups, intermediate, vector_efficiency),
         gemm(die, "down", rows, a.hidden.si, intermediate, groups=groups, precision=p.weights),
     )
+
+
+def swiglu(die: Die, model: Model, rows: Numeric, intermediate: Numeric, efficiency: Numeric) -> Term:
+    """SwiGLU and quantisation of its result: two inputs read, one written, read and written again."""
+    half, byte = ELEMENT_BYTES["bf16"], ELEMENT_BYTES[model.precision.activations]
+    return vector(die, "swiglu", rows, intermediate * (4 * half + byte), 1.0, efficiency=efficiency)
 
 
 VECTOR_KERNELS = 3.0

@@ -126,6 +126,18 @@ def gemm(
 
 
 @operator
+def quantise(die: Die, rows: Numeric, width: Numeric) -> Term:
+    """Dynamic per-token quantisation of activations: BF16 read, INT8 and scales written."""
+    constants = die.hardware.ops.quantise
+    launch = die.launch(constants)
+    moved = rows * width * (ELEMENT_BYTES["bf16"] + ELEMENT_BYTES["int8"])
+    memory = attention_laws.attention_memory_time(
+        moved, bandwidth=die.bandwidth, efficiency=constants.efficiency.si
+    )
+    return Term("quantise", launch + memory, {"bytes": moved, "memory": memory, "latency": launch})
+
+
+@operator
 def attention(
     die: Die,
     name: str,
@@ -188,7 +200,13 @@ def exchange(
 ) -> Term:
     """Dispatch or combine of MoE tokens with the constants of one library and mode."""
     constants = getattr(die.hardware.ops, library)
-    bandwidth = die.hardware.fabric.ub.write.inter_node.bandwidth.si
+    write = die.hardware.fabric.ub.write
+    bandwidth = comm_laws.mixed_bandwidth(
+        ep,
+        near_ranks=die.hardware.dies_per_node,
+        near_bandwidth=write.intra_node.bandwidth.si,
+        far_bandwidth=write.inter_node.bandwidth.si,
+    )
     operands = {
         "floor": constants.floor.si,
         "per_message": constants.per_message.si,

@@ -11,7 +11,7 @@ from cm384model.laws.overlap import overlapped_time
 from cm384model.numeric import Numeric, ceil_div
 from cm384model.prediction import mla, moe
 from cm384model.prediction.memory import Memory, prefill_memory
-from cm384model.prediction.operators import ELEMENT_BYTES, attention, collective, gemm, vector
+from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, collective, gemm, vector
 from cm384model.prediction.placement import Placement, place_experts
 from cm384model.prediction.system import System
 from cm384model.prediction.terms import Term, merged, overhead_term, total_time
@@ -101,7 +101,7 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
     hidden = moe_layers * d.microbatches * overlap * np.minimum(busy, waiting)
 
     ffn = moe.feed_forward(
-        system.die(1.0, 1.0),
+        _compute_die(system),
         system.model,
         tokens,
         a.dense_intermediate.si,
@@ -131,10 +131,12 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
 def _attention_terms(system: System, d: PrefillDeployment, tokens: Numeric) -> tuple[list[Term], list[Term]]:
     """Compute and communication of naive MLA of one layer and microbatch."""
     a, p = system.model.architecture, system.model.precision
-    die = system.die(1.0, 1.0)
+    die = _compute_die(system)
     half = ELEMENT_BYTES["bf16"]
-    heads = ceil_div(a.heads.si, np.minimum(d.ep, a.heads.si))
-    gathered = tokens * np.minimum(d.ep, a.heads.si)
+    shared = system.engine.prefill_attention == "sp-tp-sp"
+    ranks = np.minimum(d.ep, a.heads.si) if shared else 1.0
+    heads = ceil_div(a.heads.si, ranks)
+    gathered = tokens * ranks
     qk_nope, v = a.qk_nope_dim.si, a.v_head_dim.si
     qk = qk_nope + a.qk_rope_dim.si
     widths = {"heads": heads, "qk_dim": qk, "v_dim": v}
@@ -146,14 +148,7 @@ def _attention_terms(system: System, d: PrefillDeployment, tokens: Numeric) -> t
             "mla_prolog",
             gemm(die, "down_proj", tokens, latents, a.hidden.si, precision=p.weights),
             gemm(die, "q_up", gathered, heads * qk, a.q_lora_rank.si, precision=p.weights),
-            gemm(
-                die,
-                "kv_up",
-                gathered,
-                heads * (a.qk_nope_dim.si + v),
-                a.kv_lora_rank.si,
-                precision=p.attention,
-            ),
+            gemm(die, "kv_up", gathered, heads * (qk_nope + v), a.kv_lora_rank.si, precision=p.attention),
         ),
         attention(die, "attention_core", flop, moved, d.prompt_len, constants_name="mla_prefill"),
         mla.output(die, system.model, tokens),
@@ -166,7 +161,8 @@ def _attention_terms(system: System, d: PrefillDeployment, tokens: Numeric) -> t
             efficiency=system.engine.constants.vector_efficiency.si,
         ),
     ]
-    ranks = np.minimum(d.ep, a.heads.si)
+    if not shared:
+        return compute, []
     exchanged = [
         collective(die, "all_gather", "latent_gather", tokens * latents * half, ranks),
         collective(die, "all_to_all", "head_exchange", tokens * a.heads.si * v * half, ranks),
@@ -179,16 +175,22 @@ def _expert_terms(
 ) -> tuple[list[Term], list[Term]]:
     """Compute and communication of the experts of one layer and microbatch."""
     gate, dispatch, experts, combine = moe.moe_terms(
-        system.die(1.0, 1.0),
+        _compute_die(system),
         system.model,
         tokens,
         placement,
         imbalance=d.imbalance,
         library=system.engine.prefill_ep_library,
         message_scale_bytes=system.engine.constants.dispatch_scale_bytes.si,
+        copies_limit=system.engine.layout.prefill_copies_limit.si,
         vector_efficiency=system.engine.constants.vector_efficiency.si,
     )
     return [gate, experts], [dispatch, combine]
+
+
+def _compute_die(system: System) -> Die:
+    """The cores that compute in prefill; the others, if any, move data."""
+    return system.die(system.engine.layout.prefill_core_share.si, 1.0)
 
 
 def _head(system: System, prompts: Numeric) -> Term:

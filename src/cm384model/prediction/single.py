@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from cm384model.laws import attention as attention_laws
-from cm384model.prediction import operators
+from cm384model.laws.moe import experts_touched
+from cm384model.prediction import moe, operators
 from cm384model.prediction.case import Case
 from cm384model.prediction.memory import kv_bytes_per_token_layer
 from cm384model.prediction.operators import ELEMENT_BYTES, Die
-from cm384model.prediction.terms import Term
+from cm384model.prediction.terms import Term, merged
 
 Operands = Mapping[str, Any]
 
@@ -51,6 +52,31 @@ def defaults(case: Case, name: str) -> dict[str, Any]:
         },
         "dispatch": exchange | {"message_bytes": a.hidden.si * ELEMENT_BYTES[p.activations] + scale},
         "combine": exchange | {"message_bytes": a.hidden.si * ELEMENT_BYTES["bf16"]},
+        "grouped_gemm_swiglu": gemm,
+        "moe_ffn": {
+            "tokens": 256.0,
+            "hidden": float(a.hidden.si),
+            "intermediate": float(a.moe_intermediate.si),
+            "experts": float(a.routed_experts.si),
+            "top_k": float(a.top_k.si),
+            "ep": 8.0,
+            "precision": p.weights,
+        },
+        "vector": {"rows": 96.0, "row_bytes": 4.0 * a.hidden.si, "kernels": 1.0},
+        "gqa_decode": {
+            "batch": 16.0,
+            "kv_len": case.decode_kv_len,
+            "heads": 64.0,
+            "kv_heads": 8.0,
+            "head_dim": 128.0,
+        },
+        "gqa_prefill": {
+            "batch": 1.0,
+            "prompt_len": float(case.workload.traffic.prompt_len.si),
+            "heads": 64.0,
+            "kv_heads": 8.0,
+            "head_dim": 128.0,
+        },
         "kv_transfer": {
             "kv_len": float(case.workload.traffic.prompt_len.si),
             "plane": "rdma",
@@ -61,7 +87,68 @@ def defaults(case: Case, name: str) -> dict[str, Any]:
 
 
 def _gemm(die: Die, case: Case, o: Operands) -> Term:
-    return operators.gemm(die, "gemm", o["m"], o["n"], o["k"], groups=o["groups"], precision=o["precision"])
+    dynamic = o["precision"] == "w8a8_dynamic"
+    precision = "int8" if dynamic else o["precision"]
+    product = operators.gemm(die, "gemm", o["m"], o["n"], o["k"], groups=o["groups"], precision=precision)
+    return (
+        merged("gemm", operators.quantise(die, o["m"] * o["groups"], o["k"]), product) if dynamic else product
+    )
+
+
+def _gemm_swiglu(die: Die, case: Case, o: Operands) -> Term:
+    """The fused up-projection: the product, and SwiGLU with quantisation in its epilogue."""
+    up = _gemm(die, case, o)
+    return merged("grouped_gemm_swiglu", up, _swiglu(die, case, o["m"] * o["groups"], o["n"] / 2))
+
+
+def _moe_ffn(die: Die, case: Case, o: Operands) -> Term:
+    """Local experts of one die: both products, SwiGLU between, the weighted sum after."""
+    slots, draws = o["experts"] / o["ep"], o["tokens"] * o["top_k"]
+    used = experts_touched(slots, draws, choices=o["experts"])
+    rows = draws / o["ep"]
+    operands = {"m": rows / used, "groups": used, "precision": o["precision"]}
+    return merged(
+        "moe_ffn",
+        _gemm(die, case, operands | {"n": 2 * o["intermediate"], "k": o["hidden"]}),
+        _swiglu(die, case, rows, o["intermediate"]),
+        _gemm(die, case, operands | {"n": o["hidden"], "k": o["intermediate"]}),
+        _vector(die, case, {"rows": draws, "row_bytes": 4 * o["hidden"], "kernels": 1.0}),
+    )
+
+
+def _swiglu(die: Die, case: Case, rows: Any, intermediate: Any) -> Term:
+    return moe.swiglu(die, case.model, rows, intermediate, die.hardware.ops.swiglu.efficiency.si)
+
+
+def _vector(die: Die, case: Case, o: Operands) -> Term:
+    efficiency = die.hardware.ops.vector.efficiency.si
+    return operators.vector(die, "vector", o["rows"], o["row_bytes"], o["kernels"], efficiency=efficiency)
+
+
+def _gqa_decode(die: Die, case: Case, o: Operands) -> Term:
+    widths = {"heads": o["heads"], "head_dim": o["head_dim"]}
+    tokens = o["batch"]
+    flop = attention_laws.attention_decode_flop(tokens, o["kv_len"], **widths)
+    moved = attention_laws.attention_decode_bytes(
+        o["batch"],
+        tokens,
+        o["kv_len"],
+        **widths,
+        kv_heads=o["kv_heads"],
+        kv_bytes=ELEMENT_BYTES["bf16"],
+        activation_bytes=ELEMENT_BYTES["bf16"],
+    )
+    return operators.attention(die, "gqa_decode", flop, moved, o["kv_len"], constants_name="gqa_decode")
+
+
+def _gqa_prefill(die: Die, case: Case, o: Operands) -> Term:
+    widths = {"heads": o["heads"], "head_dim": o["head_dim"]}
+    tokens = o["batch"] * o["prompt_len"]
+    flop = attention_laws.attention_prefill_flop(tokens, o["prompt_len"], **widths)
+    moved = attention_laws.attention_prefill_bytes(
+        tokens, **widths, kv_heads=o["kv_heads"], activation_bytes=ELEMENT_BYTES["bf16"]
+    )
+    return operators.attention(die, "gqa_prefill", flop, moved, o["prompt_len"], constants_name="gqa_prefill")
 
 
 def _mla_decode(die: Die, case: Case, o: Operands) -> Term:
@@ -127,6 +214,11 @@ def _kv_transfer(die: Die, case: Case, o: Operands) -> Term:
 OPERATORS: dict[str, Callable[[Die, Case, Operands], Term]] = {
     "gemm": _gemm,
     "grouped_gemm": _gemm,
+    "grouped_gemm_swiglu": _gemm_swiglu,
+    "moe_ffn": _moe_ffn,
+    "vector": _vector,
+    "gqa_decode": _gqa_decode,
+    "gqa_prefill": _gqa_prefill,
     "mla_decode": _mla_decode,
     "mla_prefill": _mla_prefill,
     "dispatch": _exchange("dispatch"),

@@ -14,8 +14,8 @@ from cm384model.specs.units import Dimension, parse_value
 class Field:
     """One thing that ``--at`` can set.
 
-    A field with ``words`` takes one of them; any other takes a number between ``low`` and
-    ``high``, whole where ``whole`` says so.
+    A field with ``words`` takes one of them and one that is ``free`` any word; any other takes
+    a number between ``low`` and ``high``, whole where ``whole`` says so.
     """
 
     help: str
@@ -24,6 +24,7 @@ class Field:
     high: float = float("inf")
     whole: bool = False
     words: tuple[str, ...] = ()
+    free: bool = False
 
     @property
     def allowed(self) -> str:
@@ -43,6 +44,8 @@ class Field:
         SpecError
             If it is no value of this field.
         """
+        if self.free:
+            return value
         if self.words:
             if value not in self.words:
                 raise SpecError.of(
@@ -57,7 +60,7 @@ class Field:
 
 
 BALANCES = ("perfect", "eplb", "none")
-PRECISIONS = ("bf16", "int8")
+PRECISIONS = ("bf16", "int8", "fp8", "w8a8_dynamic")
 
 _EP = Field("expert-parallel degree, in dies", low=1, whole=True)
 _MICROBATCHES = Field("1 serial, 2 two interleaved streams", low=1, high=2, whole=True)
@@ -94,7 +97,9 @@ _MESSAGE = Field("bytes that the benchmark counts as the message", "bytes", low=
 _RANKS = Field("dies that take part", low=1, whole=True)
 _ROWS = Field("rows of one product", low=0.001)
 _COUNT = Field("a size", low=1, whole=True)
-_PRECISION = Field("precision of the operands", words=PRECISIONS)
+_PRECISION = Field(
+    "precision of the operands; w8a8_dynamic adds the kernel that quantises them", words=PRECISIONS
+)
 _GEMM = {
     "m": _ROWS,
     "n": Field("columns of one product", low=1, whole=True),
@@ -107,13 +112,42 @@ _EXCHANGE = {
     "tokens_per_die": _TOKENS,
     "destinations": Field("experts that a token is sent to", low=1, whole=True),
     "message_bytes": Field("bytes of one token's message", "bytes", low=1),
-    "library": Field("EP library and mode", words=("cann_ep", "deepep_ascend", "deepep_ascend_normal")),
+    "library": Field("EP library and mode, as named in the hardware's ops", free=True),
 }
 _COLLECTIVE = {"message_bytes": _MESSAGE, "ranks": _RANKS}
 
 OPERATOR_FIELDS: dict[str, dict[str, Field]] = {
     "gemm": _GEMM,
     "grouped_gemm": _GEMM,
+    "grouped_gemm_swiglu": _GEMM,
+    "moe_ffn": {
+        "tokens": Field("tokens of the instance", low=1, whole=True),
+        "hidden": _COUNT,
+        "intermediate": _COUNT,
+        "experts": _COUNT,
+        "top_k": _COUNT,
+        "ep": _EP,
+        "precision": _PRECISION,
+    },
+    "vector": {
+        "rows": _ROWS,
+        "row_bytes": Field("bytes that all kernels read and write per row", "bytes", low=1),
+        "kernels": _COUNT,
+    },
+    "gqa_decode": {
+        "batch": _COUNT,
+        "kv_len": Field("context of a request, in tokens", "tokens", low=1),
+        "heads": _COUNT,
+        "kv_heads": _COUNT,
+        "head_dim": _COUNT,
+    },
+    "gqa_prefill": {
+        "batch": _COUNT,
+        "prompt_len": Field("tokens of one prompt", "tokens", low=1),
+        "heads": _COUNT,
+        "kv_heads": _COUNT,
+        "head_dim": _COUNT,
+    },
     "mla_decode": {
         "batch_per_die": Field("requests of one die", low=1),
         "tokens_per_request": Field("query tokens per request", low=1, whole=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -10,11 +10,19 @@ from cm384model.specs.spec import Constants, Free, Spec
 
 
 class Engine(Spec):
-    """An engine as its data file describes it."""
+    """An engine as its data file describes it.
+
+    ``decode_streams`` says what two microbatches interleave in decode: the attention and the
+    expert path on disjoint cores, or all compute on all cores and the communication beside it.
+    ``prefill_attention`` says whether the dies of an instance share the heads of every prompt
+    (staged sequence and head parallelism) or keep their prompts to themselves.
+    """
 
     spec_kind: ClassVar[str] = "engine"
 
+    decode_streams: Literal["attention-experts", "compute-communication"]
     ep_library: str
+    prefill_attention: Literal["sp-tp-sp", "data-parallel"]
     prefill_ep_library: str
     constants: Constants = Field(default_factory=Free)
     layout: Constants = Field(default_factory=Free)
