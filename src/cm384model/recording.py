@@ -44,10 +44,15 @@ def record(entry: LawCall | Reading) -> None:
 
 @contextmanager
 def recording() -> Iterator[list[LawCall | Reading]]:
-    """Collect every law evaluated and every sourced number read inside the block, in order."""
+    """Collect every law evaluated and every sourced number read inside the block, in order.
+
+    An outer block also gets what an inner one collected.
+    """
     global _recorder
     outer, _recorder = _recorder, []
     try:
         yield _recorder
     finally:
+        if outer is not None:
+            outer.extend(_recorder)
         _recorder = outer

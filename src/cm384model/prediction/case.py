@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cm384model.numeric import Numeric
 from cm384model.prediction.system import System
 from cm384model.specs.engine import Engine
 from cm384model.specs.hardware import Hardware
 from cm384model.specs.load import load_engine, load_hardware, load_model_of, load_workload
 from cm384model.specs.model import Model
 from cm384model.specs.overrides import apply_overrides
+from cm384model.specs.spec import replace_value
 from cm384model.specs.workload import Workload
 
 DEFAULT_HARDWARE = "cloudmatrix384"
@@ -34,14 +36,22 @@ class Case:
         return System(self.hardware, self.engine, self.model)
 
     @property
-    def decode_kv_len(self) -> float:
+    def decode_kv_len(self) -> Numeric:
         """Mean context of a request while it decodes: prompt and half the output. [tokens]"""
         traffic = self.workload.traffic
-        return float(traffic.prompt_len.si + traffic.output_len.si / 2)
+        return traffic.prompt_len.si + traffic.output_len.si / 2
 
-    def imbalance(self, balance: str) -> float:
+    def imbalance(self, balance: str) -> Numeric:
         """Load of the busiest die over the mean under a balance regime. [-]"""
-        return float(self.engine.constants[f"imbalance_{balance}"].si)
+        return self.engine.constants[f"imbalance_{balance}"].si
+
+    def replaced(self, path: str, value: Numeric) -> Case:
+        """The case with one number at another value in SI units: a number, or an array for many at once.
+
+        ``path`` starts with the kind of spec: ``hardware.die.hbm_bandwidth``.
+        """
+        kind = path.partition(".")[0]
+        return replace(self, **{kind: replace_value(getattr(self, kind), path, value)})
 
 
 def load_case(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cm384model.numeric import Numeric
 from cm384model.prediction import operators, single
 from cm384model.prediction.case import Case
 from cm384model.prediction.decode import DecodeDeployment, DecodeStep, decode_step
@@ -133,9 +134,9 @@ def decode_deployment(case: Case, at: At) -> DecodeDeployment:
         microbatches=given.get("microbatches", 1.0),
         attention_aic_share=given.get("attention_aic_share", 1.0),
         draft_tokens=given.get("draft_tokens", 0.0),
-        acceptance=given.get("acceptance", float(case.workload.serving.acceptance.si)),
+        acceptance=given.get("acceptance", case.workload.serving.acceptance.si),
         imbalance=_imbalance(case, given),
-        redundant_experts=given.get("redundant_experts", float(case.engine.layout.redundant_experts.si)),
+        redundant_experts=given.get("redundant_experts", case.engine.layout.redundant_experts.si),
     )
     if deployment.microbatches > 1 and "attention_aic_share" not in given:
         return with_best_split(case, deployment)
@@ -161,7 +162,7 @@ def prefill_deployment(case: Case, at: At) -> PrefillDeployment:
     given = read_at(at, PREFILL_FIELDS, "a prefill deployment")
     _require(given, ("ep", "tokens_per_npu"), "prefill", "--at ep=32,tokens_per_npu=16384")
     _check_ep(case, given["ep"])
-    prompt_len = given.get("prompt_len", float(case.workload.traffic.prompt_len.si))
+    prompt_len = given.get("prompt_len", case.workload.traffic.prompt_len.si)
     batch_tokens = given["tokens_per_npu"] * given["ep"] / case.hardware.dies_per_npu
     if batch_tokens < prompt_len:
         raise SpecError.of(
@@ -174,7 +175,9 @@ def prefill_deployment(case: Case, at: At) -> PrefillDeployment:
         prompt_len=prompt_len,
         microbatches=given.get("microbatches", 2.0),
         imbalance=_imbalance(case, given),
-        redundant_experts=given.get("redundant_experts", float(case.engine.layout.redundant_experts.si)),
+        reuse=given.get("reuse", 0.0),
+        plane=given.get("plane", "ub"),
+        redundant_experts=given.get("redundant_experts", case.engine.layout.redundant_experts.si),
     )
 
 
@@ -185,9 +188,9 @@ def memory_reasons(free: Any) -> tuple[str, ...]:
     return (f"hbm: {-float(free) / 1e9:.2f} GB over the capacity of a die",)
 
 
-def _imbalance(case: Case, given: Mapping[str, Any]) -> float:
+def _imbalance(case: Case, given: Mapping[str, Any]) -> Numeric:
     if "imbalance" in given:
-        return float(given["imbalance"])
+        return given["imbalance"]
     return case.imbalance(given.get("balance", case.workload.serving.balance))
 
 
@@ -214,8 +217,10 @@ def _used(path: str, quantity: Quantity) -> EfficiencyUsed:
     return EfficiencyUsed(name, float(quantity.value), quantity.unit, quantity.source, quantity.confidence)
 
 
-def _scalars(deployment: Any) -> dict[str, float]:
-    return {name: float(value) for name, value in vars(deployment).items()}
+def _scalars(deployment: Any) -> dict[str, float | str]:
+    return {
+        name: value if isinstance(value, str) else float(value) for name, value in vars(deployment).items()
+    }
 
 
 def _replace(deployment: DecodeDeployment, **changes: Any) -> DecodeDeployment:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from cm384model.laws import attention as attention_laws
+from cm384model.laws.caching import cache_load_time
 from cm384model.laws.overlap import overlapped_time
 from cm384model.numeric import Numeric, ceil_div
 from cm384model.prediction import mla, moe
-from cm384model.prediction.memory import Memory, prefill_memory
-from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, collective, gemm, vector
+from cm384model.prediction.memory import Memory, kv_bytes_per_token_layer, prefill_memory
+from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, collective, gemm, operator, vector
 from cm384model.prediction.placement import Placement, place_experts
 from cm384model.prediction.system import System
 from cm384model.prediction.terms import Term, merged, overhead_term, total_time
@@ -36,6 +37,10 @@ class PrefillDeployment:
         Load of the busiest die over the mean. [-]
     redundant_experts : numeric
         Extra copies of popular experts. [-]
+    reuse : numeric
+        Share of the prompt tokens whose cache is fetched from the pool. [-]
+    plane : str
+        Network between pool and dies: ``ub`` or ``vpc``.
     """
 
     ep: Numeric
@@ -44,6 +49,8 @@ class PrefillDeployment:
     microbatches: Numeric
     imbalance: Numeric
     redundant_experts: Numeric
+    reuse: Numeric = 0.0
+    plane: str = "ub"
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,8 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
     d, engine, a = deployment, system.engine, system.model.architecture
     placement = place_experts(system.hardware, system.model, d.ep, d.redundant_experts)
     tokens_per_die = d.tokens_per_npu / system.hardware.npu.dies.si
-    tokens = tokens_per_die / d.microbatches
+    computed = tokens_per_die * (1 - d.reuse)
+    tokens = computed / d.microbatches
 
     compute, exchanged = _attention_terms(system, d, tokens)
     moe_compute, moe_exchanged = _expert_terms(system, d, placement, tokens)
@@ -114,6 +122,7 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
         *(term.times(moe_layers * d.microbatches) for term in per_layer),
         dense.times(a.dense_layers.si * d.microbatches),
         _head(system, tokens_per_die / d.prompt_len),
+        cache_load(system.die(1.0, 1.0), system, tokens_per_die * d.reuse, d.plane),
         overhead_term("step_overhead", overhead),
     ]
     batch_time = total_time(terms) - hidden
@@ -129,7 +138,11 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
 
 
 def _attention_terms(system: System, d: PrefillDeployment, tokens: Numeric) -> tuple[list[Term], list[Term]]:
-    """Compute and communication of naive MLA of one layer and microbatch."""
+    """Compute and communication of naive MLA of one layer and microbatch.
+
+    ``tokens`` are computed; keys and values of the cached ones are expanded from their latents
+    again, and the computed ones attend to all of them.
+    """
     a, p = system.model.architecture, system.model.precision
     die = _compute_die(system)
     half = ELEMENT_BYTES["bf16"]
@@ -137,18 +150,20 @@ def _attention_terms(system: System, d: PrefillDeployment, tokens: Numeric) -> t
     ranks = np.minimum(d.ep, a.heads.si) if shared else 1.0
     heads = ceil_div(a.heads.si, ranks)
     gathered = tokens * ranks
+    whole = gathered / (1 - d.reuse)
     qk_nope, v = a.qk_nope_dim.si, a.v_head_dim.si
     qk = qk_nope + a.qk_rope_dim.si
     widths = {"heads": heads, "qk_dim": qk, "v_dim": v}
-    flop = attention_laws.mla_prefill_flop(gathered, d.prompt_len, **widths)
-    moved = attention_laws.mla_prefill_bytes(gathered, **widths, activation_bytes=half)
+    cached = attention_laws.mla_prefill_flop(whole * d.reuse, d.prompt_len * d.reuse, **widths)
+    flop = attention_laws.mla_prefill_flop(whole, d.prompt_len, **widths) - cached
+    moved = attention_laws.mla_prefill_bytes(whole, **widths, activation_bytes=half)
     latents = a.q_lora_rank.si + a.kv_lora_rank.si + a.qk_rope_dim.si
     compute = [
         merged(
             "mla_prolog",
             gemm(die, "down_proj", tokens, latents, a.hidden.si, precision=p.weights),
             gemm(die, "q_up", gathered, heads * qk, a.q_lora_rank.si, precision=p.weights),
-            gemm(die, "kv_up", gathered, heads * (qk_nope + v), a.kv_lora_rank.si, precision=p.attention),
+            gemm(die, "kv_up", whole, heads * (qk_nope + v), a.kv_lora_rank.si, precision=p.attention),
         ),
         attention(die, "attention_core", flop, moved, d.prompt_len, constants_name="mla_prefill"),
         mla.output(die, system.model, tokens),
@@ -191,6 +206,27 @@ def _expert_terms(
 def _compute_die(system: System) -> Die:
     """The cores that compute in prefill; the others, if any, move data."""
     return system.die(system.engine.layout.prefill_core_share.si, 1.0)
+
+
+@operator
+def cache_load(die: Die, system: System, tokens: Numeric, plane: str) -> Term:
+    """Fetch of the cached tokens of one die from the pool, over UB or over the node's VPC card."""
+    fabric, constants = die.hardware.fabric, system.engine.constants
+    shared_card = fabric.vpc.bandwidth.si / die.hardware.dies_per_node
+    bandwidth = fabric.ub.cpu_read.inter_node.bandwidth.si if plane == "ub" else shared_card
+    layers = system.model.architecture.layers.si
+    per_token = kv_bytes_per_token_layer(system)
+    moved = tokens * layers * per_token
+    time = cache_load_time(
+        tokens,
+        layers,
+        per_token,
+        block_tokens=constants.cache_block_tokens.si,
+        block_latency=constants[f"cache_block_latency_{plane}"].si,
+        bandwidth=bandwidth,
+    )
+    fetched = moved / bandwidth
+    return Term("cache_load", time, {"bytes": moved, "fabric": fetched, "latency": time - fetched})
 
 
 def _head(system: System, prompts: Numeric) -> Term:

@@ -86,6 +86,8 @@ PREFILL_FIELDS = {
     "ep": _EP,
     "tokens_per_npu": Field("prompt tokens of one batch on one NPU", "tokens", low=1),
     "prompt_len": Field("tokens of one prompt", "tokens", low=1),
+    "reuse": Field("share of prompt tokens whose cache comes from the pool", high=0.999),
+    "plane": Field("network between pool and dies", words=("ub", "vpc")),
     "microbatches": _MICROBATCHES,
     "balance": _BALANCE,
     "imbalance": _IMBALANCE,
