@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from cm384model.numeric import Numeric
 from cm384model.prediction import operators, single
 from cm384model.prediction.case import Case
 from cm384model.prediction.decode import DecodeDeployment, DecodeStep, decode_step
-from cm384model.prediction.prefill import PrefillDeployment, prefill_batch
+from cm384model.prediction.prefill import PrefillBatch, PrefillDeployment, prefill_batch
 from cm384model.prediction.results import (
     DecodePrediction,
     EfficiencyUsed,
@@ -21,12 +22,38 @@ from cm384model.prediction.results import (
     TermResult,
     parts_of,
 )
+from cm384model.prediction.terms import Term
 from cm384model.recording import Reading, recording
 from cm384model.specs.deployment import DECODE_FIELDS, OPERATOR_FIELDS, PREFILL_FIELDS, read_at
 from cm384model.specs.diagnostics import SpecError, with_suggestion
 from cm384model.specs.quantity import Quantity
 
 At = Mapping[str, Any] | Iterable[str]
+
+
+def decode_outputs(case: Case, deployment: DecodeDeployment) -> tuple[DecodeStep, dict[str, Numeric]]:
+    """A decode step and its machine-readable quantities, scalars or arrays."""
+    step = decode_step(case.system, deployment)
+    return step, {
+        "tpot_s": step.tpot,
+        "step_time_s": step.step_time,
+        "layer_time_s": step.layer_time,
+        "attention_stream_time_s": step.attention_stream_time,
+        "expert_stream_time_s": step.expert_stream_time,
+        "hidden_time_s": step.hidden_time,
+        "throughput_tokens_per_s_per_npu": step.throughput,
+    }
+
+
+def prefill_outputs(case: Case, deployment: PrefillDeployment) -> tuple[PrefillBatch, dict[str, Numeric]]:
+    """A prefill batch and its machine-readable quantities, scalars or arrays."""
+    batch = prefill_batch(case.system, deployment)
+    return batch, {
+        "batch_time_s": batch.batch_time,
+        "layer_time_s": batch.layer_time,
+        "hidden_time_s": batch.hidden_time,
+        "throughput_tokens_per_s_per_npu": batch.throughput,
+    }
 
 
 def predict_decode(case: Case, at: At) -> DecodePrediction:
@@ -38,23 +65,16 @@ def predict_decode(case: Case, at: At) -> DecodePrediction:
         For unknown names, values out of bounds, an EP degree that is no whole number of NPUs.
     """
     deployment = decode_deployment(case, at)
-    step = decode_step(case.system, deployment)
+    step, outputs = decode_outputs(case, deployment)
     reasons = memory_reasons(step.memory.free)
-    terms = tuple(TermResult.of(term) for term in step.terms)
     ok = not reasons
     return DecodePrediction(
         feasible=ok,
         reasons=reasons,
         deployment=_scalars(deployment),
-        tpot_s=_if(ok, step.tpot),
-        step_time_s=_if(ok, step.step_time),
-        layer_time_s=_if(ok, step.layer_time),
-        attention_stream_time_s=_if(ok, step.attention_stream_time),
-        expert_stream_time_s=_if(ok, step.expert_stream_time),
-        hidden_time_s=_if(ok, step.hidden_time),
+        **_floats(outputs, ok),
         tokens_per_step=float(step.tokens_per_step),
-        throughput_tokens_per_s_per_npu=_if(ok, step.throughput),
-        terms=terms if ok else (),
+        terms=tuple(TermResult.of(term) for term in step.terms) if ok else (),
         memory=MemoryResult.of(step.memory),
         raw_terms=tuple(step.terms),
     )
@@ -69,25 +89,22 @@ def predict_prefill(case: Case, at: At) -> PrefillPrediction:
         As `predict_decode`, and for a batch smaller than one prompt.
     """
     deployment = prefill_deployment(case, at)
-    batch = prefill_batch(case.system, deployment)
+    batch, outputs = prefill_outputs(case, deployment)
     reasons = memory_reasons(batch.memory.free)
     ok = not reasons
     return PrefillPrediction(
         feasible=ok,
         reasons=reasons,
         deployment=_scalars(deployment),
-        batch_time_s=_if(ok, batch.batch_time),
-        layer_time_s=_if(ok, batch.layer_time),
-        hidden_time_s=_if(ok, batch.hidden_time),
-        throughput_tokens_per_s_per_npu=_if(ok, batch.throughput),
+        **_floats(outputs, ok),
         terms=tuple(TermResult.of(term) for term in batch.terms) if ok else (),
         memory=MemoryResult.of(batch.memory),
         raw_terms=tuple(batch.terms),
     )
 
 
-def predict_operator(case: Case, name: str, at: At) -> OperatorPrediction:
-    """Predict one operator on one die.
+def operator_term(case: Case, name: str, at: At) -> tuple[Term, dict[str, Any]]:
+    """The term of one operator on one die, and the operands it was evaluated with.
 
     Raises
     ------
@@ -100,10 +117,20 @@ def predict_operator(case: Case, name: str, at: At) -> OperatorPrediction:
             f"operators: {', '.join(OPERATOR_FIELDS)}",
         )
     operands = single.defaults(case, name) | read_at(at, OPERATOR_FIELDS[name], f"operator {name}")
+    return single.OPERATORS[name](operators.Die(case.hardware), case, operands), operands
+
+
+def predict_operator(case: Case, name: str, at: At) -> OperatorPrediction:
+    """Predict one operator on one die.
+
+    Raises
+    ------
+    SpecError
+        For an unknown operator, unknown names and values out of bounds.
+    """
     with recording() as entries:
-        term = single.OPERATORS[name](operators.Die(case.hardware), case, operands)
-    readings = {entry.path: entry.quantity for entry in term.calls if isinstance(entry, Reading)}
-    readings |= {entry.path: entry.quantity for entry in entries if isinstance(entry, Reading)}
+        term, operands = operator_term(case, name, at)
+    readings = {entry.path: entry.quantity for entry in entries if isinstance(entry, Reading)}
     return OperatorPrediction(
         name=name,
         operands=operands,
@@ -152,9 +179,10 @@ def core_shares(case: Case) -> np.ndarray:
 def with_best_split(case: Case, deployment: DecodeDeployment) -> DecodeDeployment:
     """The deployment with the core split that gives the shortest step."""
     shares = core_shares(case)
-    step: DecodeStep = decode_step(case.system, _replace(deployment, attention_aic_share=shares))
-    best = float(shares[int(np.argmin(np.broadcast_to(step.step_time, shares.shape)))])
-    return _replace(deployment, attention_aic_share=best)
+    step = decode_step(case.system, replace(deployment, attention_aic_share=shares[:, np.newaxis]))
+    times = np.broadcast_to(step.step_time, np.broadcast_shapes(np.shape(step.step_time), (len(shares), 1)))
+    best = shares[np.argmin(times, axis=0)]
+    return replace(deployment, attention_aic_share=float(best[0]) if best.size == 1 else best)
 
 
 def prefill_deployment(case: Case, at: At) -> PrefillDeployment:
@@ -223,9 +251,5 @@ def _scalars(deployment: Any) -> dict[str, float | str]:
     }
 
 
-def _replace(deployment: DecodeDeployment, **changes: Any) -> DecodeDeployment:
-    return DecodeDeployment(**{**vars(deployment), **changes})
-
-
-def _if(ok: bool, value: Any) -> float | None:
-    return float(value) if ok else None
+def _floats(outputs: Mapping[str, Numeric], ok: bool) -> dict[str, Any]:
+    return {name: float(value) if ok else None for name, value in outputs.items()}

@@ -170,8 +170,12 @@ def _explained(case: Case, term: Term, summed: float, entries: list[Entry]) -> T
     causes = [entry for entry in entries if isinstance(entry, LawCall)]
     laws: list[LawUsed] = []
     numbers: dict[str, NumberUsed] = {}
+    shown: set[int] = set()
     for one in executed:
         for entry in _with_causes(one.calls, causes):
+            if id(entry) in shown:
+                continue
+            shown.add(id(entry))
             if isinstance(entry, Reading):
                 numbers.setdefault(entry.path, NumberUsed.of(entry.path, entry.quantity))
                 continue

@@ -80,12 +80,24 @@ def experts(
     )
     used = laws.experts_touched(placement.slots, tokens * placement.ep * top_k, choices=placement.copies)
     routed = feed_forward(
-        die, model, rows / used, a.moe_intermediate.si, groups=used, vector_efficiency=vector_efficiency
+        die,
+        model,
+        rows / used,
+        a.moe_intermediate.si,
+        groups=used,
+        vector_efficiency=vector_efficiency,
+        name="routed",
     )
     shared_pool = placement.shared_dies + (1 - placement.dedicated) * placement.ep
     shared_rows = laws.expert_rows(tokens, placement.ep, top_k=shared, pool_dies=shared_pool, imbalance=1.0)
     shared_term = feed_forward(
-        die, model, shared_rows, a.moe_intermediate.si, groups=1.0, vector_efficiency=vector_efficiency
+        die,
+        model,
+        shared_rows,
+        a.moe_intermediate.si,
+        groups=1.0,
+        vector_efficiency=vector_efficiency,
+        name="shared",
     )
     time = overlapped_time(routed.time, shared_term.time, overlap=placement.dedicated)
     return merged("experts", routed, shared_term, time=time)

@@ -16,6 +16,7 @@ import numpy as np
 from cm384model.laws import attention as attention_laws
 from cm384model.laws import comm as comm_laws
 from cm384model.laws import gemm as gemm_laws
+from cm384model.laws.caching import cold_start_time, mean_switch_time
 from cm384model.laws.roofline import roofline_time
 from cm384model.laws.vector import stream_time
 from cm384model.numeric import Numeric
@@ -249,3 +250,14 @@ def transfer(die: Die, name: str, message_bytes: Numeric, *, plane: str) -> Term
     latency = tier.latency.si
     time = comm_laws.point_to_point_time(message_bytes, latency=latency, bandwidth=tier.bandwidth.si)
     return Term(name, time, {"bytes": message_bytes, "fabric": time - latency, "latency": latency})
+
+
+@operator
+def model_load(die: Die, model_bytes: Numeric, loads: Numeric, hit_rate: Numeric) -> Term:
+    """Start of an instance: from the memory pool with ``hit_rate``, else from the bucket."""
+    constants = die.hardware.ops.model_load
+    bucket = constants.bucket_bandwidth.si * constants.bucket_efficiency.si
+    cold = cold_start_time(loads, model_bytes, bandwidth=bucket)
+    warm = cold_start_time(1.0, model_bytes, bandwidth=constants.warm_bandwidth.si)
+    time = mean_switch_time(hit_rate, warm, cold)
+    return Term("model_load", time, {"bytes": loads * model_bytes, "fabric": time})

@@ -13,6 +13,7 @@ from cm384model.prediction.case import Case
 from cm384model.prediction.memory import kv_bytes_per_token_layer
 from cm384model.prediction.operators import ELEMENT_BYTES, Die
 from cm384model.prediction.terms import Term, merged
+from cm384model.specs.diagnostics import SpecError
 
 Operands = Mapping[str, Any]
 
@@ -77,6 +78,7 @@ def defaults(case: Case, name: str) -> dict[str, Any]:
             "kv_heads": 8.0,
             "head_dim": 128.0,
         },
+        "model_load": {"loads": 1.0, "hit_rate": 0.0},
         "kv_transfer": {
             "kv_len": float(case.workload.traffic.prompt_len.si),
             "plane": "rdma",
@@ -84,6 +86,14 @@ def defaults(case: Case, name: str) -> dict[str, Any]:
         },
     }
     return dict(by_name.get(name, collective))
+
+
+def model_bytes(case: Case) -> float:
+    """Weights of the whole model at its precision, MTP and redundant experts not counted. [B]"""
+    published = case.model.published
+    if published is None or published.total_parameters is None:
+        raise SpecError.of(f"model {case.model.name} states no total_parameters")
+    return float(published.total_parameters.si) * ELEMENT_BYTES[case.model.precision.weights]
 
 
 def _gemm(die: Die, case: Case, o: Operands) -> Term:
@@ -211,6 +221,10 @@ def _kv_transfer(die: Die, case: Case, o: Operands) -> Term:
     return operators.transfer(die, "kv_transfer", size, plane=o["plane"])
 
 
+def _model_load(die: Die, case: Case, o: Operands) -> Term:
+    return operators.model_load(die, model_bytes(case), o["loads"], o["hit_rate"])
+
+
 OPERATORS: dict[str, Callable[[Die, Case, Operands], Term]] = {
     "gemm": _gemm,
     "grouped_gemm": _gemm,
@@ -228,5 +242,6 @@ OPERATORS: dict[str, Callable[[Die, Case, Operands], Term]] = {
     "all_reduce": _collective("all_reduce"),
     "reduce_scatter": _collective("reduce_scatter"),
     "kv_transfer": _kv_transfer,
+    "model_load": _model_load,
 }
 """Every stand-alone operator by name."""

@@ -162,6 +162,10 @@ OPERATOR_FIELDS: dict[str, dict[str, Field]] = {
         "prompt_len": Field("tokens of one prompt", "tokens", low=1),
         "heads": _COUNT,
     },
+    "model_load": {
+        "loads": Field("copies of the model that cross the bucket's link", low=1, whole=True),
+        "hit_rate": Field("chance that the model is in memory already", high=1),
+    },
     "dispatch": _EXCHANGE,
     "combine": _EXCHANGE,
     "all_gather": _COLLECTIVE,

@@ -1,0 +1,37 @@
+"""The nearest deployment that fits where the one asked for does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cm384model.prediction.case import Case
+from cm384model.prediction.decode import DecodeDeployment, decode_step
+from cm384model.prediction.prefill import PrefillDeployment, prefill_batch
+from cm384model.prediction.results import DecodePrediction, PrefillPrediction
+
+TOKENS_STEP = 256
+"""Grain of the search for a smaller prefill batch. [tokens]"""
+
+
+def nearest_fit(case: Case, prediction: DecodePrediction | PrefillPrediction) -> tuple[str, str]:
+    """The largest smaller load that fits the memory of a die, and what to try."""
+    given = dict(prediction.deployment)
+    name = "batch_per_die" if isinstance(prediction, DecodePrediction) else "tokens_per_npu"
+    step = 1 if name == "batch_per_die" else TOKENS_STEP
+    loads = step * np.arange(1, max(2, np.ceil(given[name] / step)))
+    free = np.broadcast_to(_free(case, given | {name: loads}), loads.shape)
+    short = f"at {name}={loads[0]:g} {-free[0] / 1e9:.2f} GB are missing"
+    elsewhere = "more dies (ep), a shorter context or --set model.precision.kv=int8"
+    if free[0] < 0:
+        return short, f"try {elsewhere}"
+    largest = loads[np.flatnonzero(free >= 0)[-1]]
+    return f"{name}={largest:g} fits", f"try --at {name}={largest:g}, or {elsewhere}"
+
+
+def _free(case: Case, given: dict[str, Any]) -> Any:
+    """Free memory of a die for an array of loads. [B]"""
+    if "batch_per_die" in given:
+        return decode_step(case.system, DecodeDeployment(**given)).memory.free
+    return prefill_batch(case.system, PrefillDeployment(**given)).memory.free
