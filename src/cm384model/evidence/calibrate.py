@@ -1,0 +1,307 @@
+"""Fit the named constants of a hardware and an engine file to measurements.
+
+One stage fits the constants that its rows depend on, by bounded least squares on the log error.
+Values and sensitivities come from one vectorised evaluation per row: every constant is an array
+that is off its nominal value in one place.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from cm384model.evidence.published import Row, predicted_value
+from cm384model.prediction.case import Case
+from cm384model.specs.diagnostics import SpecError
+from cm384model.specs.quantity import Quantity
+from cm384model.specs.spec import node_at
+
+STEP = 1e-4
+"""Finite difference, as a share of the way between a constant's bounds. [-]"""
+
+PRIOR = 0.02
+"""Weight that holds a constant at its prior where the rows say nothing: the log error that moving
+it across all its bounds costs. [-]"""
+
+UNIDENTIFIED = 0.01
+"""A constant is unidentified when moving it across its bounds changes no row by more. [-]"""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Constants that are fitted together, and the rows they are fitted to.
+
+    ``rows`` are patterns on ``subject at``; ``constants`` maps a path to its bounds in SI units;
+    ``loss`` is scipy's (``soft_l1`` where rows of a benchmark have outliers).
+    """
+
+    name: str
+    rows: tuple[str, ...]
+    constants: Mapping[str, tuple[float, float]]
+    hardware: str
+    engine: str
+    loss: str
+
+    def matches(self, row: Row) -> bool:
+        """Whether a row takes part in the stage."""
+        text = f"{row.subject} {row.at}"
+        here = row.hardware == self.hardware and (row.subject.startswith("op ") or row.engine == self.engine)
+        return here and not row.reason and any(fnmatch.fnmatch(text, pattern) for pattern in self.rows)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One constant before and after: SI values, jackknife-like standard error, whether rows tell it."""
+
+    path: str
+    before: float
+    after: float
+    error: float
+    identified: bool
+    at_bound: bool
+    quantity: Quantity
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Absolute relative errors of a stage's rows."""
+
+    median: float
+    mean: float
+    worst: float
+
+    @classmethod
+    def of(cls, log_errors: np.ndarray) -> Errors:
+        """From log errors."""
+        absolute = np.abs(np.expm1(log_errors))
+        return cls(float(np.median(absolute)), float(np.mean(absolute)), float(np.max(absolute)))
+
+
+@dataclass(frozen=True)
+class StageFit:
+    """What one stage found."""
+
+    stage: Stage
+    rows: tuple[Row, ...]
+    constants: tuple[Constant, ...]
+    before: Errors
+    after: Errors
+    leave_one_out: Errors
+    correlated: tuple[tuple[str, str, float], ...]
+
+
+def shipped_stages() -> list[Stage]:
+    """The stages of the shipped calibration."""
+    text = files("cm384model.evidence").joinpath("calibration.toml").read_text(encoding="utf-8")
+    return [
+        Stage(
+            name=name,
+            rows=tuple(stage["rows"]),
+            constants={path: (float(low), float(high)) for path, (low, high) in stage["constants"].items()},
+            hardware=stage.get("hardware", "cloudmatrix384"),
+            engine=stage.get("engine", "cloudmatrix-infer"),
+            loss=stage.get("loss", "linear"),
+        )
+        for name, stage in tomllib.loads(text).items()
+    ]
+
+
+def calibrate(case: Case, rows: Sequence[Row], stages: Sequence[Stage]) -> tuple[Case, list[StageFit]]:
+    """Fit every stage that has rows, one after the other.
+
+    Parameters
+    ----------
+    case : Case
+        The machine and engine whose constants are the priors.
+    rows : sequence of Row
+        Measurements; only those that a stage matches are used.
+    stages : sequence of Stage
+        What to fit to which rows.
+
+    Returns
+    -------
+    case : Case
+        The case with the fitted constants.
+    fits : list of StageFit
+        One per stage that had rows.
+
+    Raises
+    ------
+    SpecError
+        When a stage has fewer rows than constants that its rows depend on.
+    """
+    fits = []
+    for stage in stages:
+        used = tuple(row for row in rows if stage.matches(row))
+        if used:
+            fit = fit_stage(case, used, stage)
+            for constant in fit.constants:
+                case = case.replaced(constant.path, constant.after)
+            fits.append(fit)
+    return case, fits
+
+
+def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage) -> StageFit:
+    """Fit one stage.
+
+    Raises
+    ------
+    SpecError
+        When there are fewer rows than constants to fit.
+    """
+    paths = list(stage.constants)
+    low, high = np.array([stage.constants[path] for path in paths]).T
+    prior = np.array([float(_quantity(case, path).si) for path in paths])
+    start = np.clip((prior - low) / (high - low), 0, 1)
+    model = _Model(case, rows, paths, low, high)
+    reach = np.max(np.abs(model(start)[1]), axis=0)
+    free = reach > UNIDENTIFIED
+    if np.count_nonzero(free) > len(rows):
+        raise SpecError.of(
+            f"{stage.name}: {len(rows)} rows cannot fit {np.count_nonzero(free)} constants",
+            f"it takes at least {np.count_nonzero(free)} rows; constants: {', '.join(paths)}",
+        )
+    position = start.copy()
+    position[free] = _solve(model, start, free, stage.loss, np.ones(len(rows), dtype=bool))
+    log_error, jacobian = model(position)
+    left_out = _leave_one_out(model, position, free, stage.loss, log_error, jacobian)
+    covariance = _covariance(log_error, jacobian[:, free])
+    errors = np.zeros(len(paths))
+    errors[free] = np.sqrt(np.diag(covariance)) * (high - low)[free]
+    after = low + (high - low) * position
+    constants = tuple(
+        Constant(
+            path,
+            float(prior[i]),
+            float(after[i]) if free[i] else float(prior[i]),
+            float(errors[i]),
+            bool(free[i]),
+            bool(free[i] and not 1e-3 < position[i] < 1 - 1e-3),
+            _quantity(case, path),
+        )
+        for i, path in enumerate(paths)
+    )
+    return StageFit(
+        stage,
+        rows,
+        constants,
+        Errors.of(model(start)[0]),
+        Errors.of(log_error),
+        Errors.of(left_out),
+        _correlated([path for path, f in zip(paths, free, strict=True) if f], covariance),
+    )
+
+
+class _Model:
+    """Log error of every row and its derivative by every constant, at a position between the bounds."""
+
+    def __init__(
+        self, case: Case, rows: tuple[Row, ...], paths: list[str], low: np.ndarray, high: np.ndarray
+    ) -> None:
+        self.case, self.rows, self.paths, self.low, self.high = case, rows, paths, low, high
+        self._last: tuple[bytes, tuple[np.ndarray, np.ndarray]] | None = None
+
+    def __call__(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        key = position.tobytes()
+        if self._last is None or self._last[0] != key:
+            self._last = (key, self._evaluate(position))
+        return self._last[1]
+
+    def _evaluate(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        count = len(self.paths)
+        direction = np.where(position > 0.5, -STEP, STEP)
+        varied = self.case
+        for i, path in enumerate(self.paths):
+            column = np.full(count + 1, position[i])
+            column[i] += direction[i]
+            varied = varied.replaced(path, self.low[i] + (self.high[i] - self.low[i]) * column)
+        predicted = np.array(
+            [np.broadcast_to(predicted_value(varied, row), count + 1) for row in self.rows], dtype=float
+        )
+        logs = np.log(predicted / np.array([[row.published] for row in self.rows]))
+        return logs[:, -1], (logs[:, :-1] - logs[:, -1:]) / direction
+
+
+def _solve(model: _Model, start: np.ndarray, free: np.ndarray, loss: str, use: np.ndarray) -> np.ndarray:
+    """Position of the free constants that fits the rows in ``use`` best."""
+    from scipy.optimize import least_squares
+
+    def whole(x: np.ndarray) -> np.ndarray:
+        position = start.copy()
+        position[free] = x
+        return position
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([model(whole(x))[0][use], PRIOR * (x - start[free])])
+
+    def jacobian(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([model(whole(x))[1][np.ix_(use, free)], PRIOR * np.eye(len(x))])
+
+    inside = np.clip(start[free], 1e-6, 1 - 1e-6)
+    fit = least_squares(
+        residuals, inside, jacobian, bounds=(0, 1), loss=loss, f_scale=0.1, xtol=1e-10, ftol=1e-10
+    )
+    solution: np.ndarray = fit.x
+    return solution
+
+
+def _leave_one_out(
+    model: _Model,
+    position: np.ndarray,
+    free: np.ndarray,
+    loss: str,
+    log_error: np.ndarray,
+    jacobian: np.ndarray,
+) -> np.ndarray:
+    """Log error of every row under a fit that never saw it.
+
+    Up to 20 rows are refitted one by one; beyond, the leverage of a row gives the same to first
+    order.
+    """
+    rows = len(model.rows)
+    if rows <= 20:
+        errors = np.empty(rows)
+        for i in range(rows):
+            refitted = position.copy()
+            refitted[free] = _solve(model, position, free, loss, np.arange(rows) != i)
+            errors[i] = model(refitted)[0][i]
+        return errors
+    active = jacobian[:, free]
+    normal = active.T @ active + PRIOR**2 * np.eye(active.shape[1])
+    leverage = np.einsum("ij,jk,ik->i", active, np.linalg.inv(normal), active)
+    return log_error / np.maximum(1 - leverage, 0.1)
+
+
+def _covariance(log_error: np.ndarray, jacobian: np.ndarray) -> np.ndarray:
+    """Covariance of the free positions, with the prior as one more observation of each."""
+    rows, count = jacobian.shape
+    variance = float(log_error @ log_error) / max(rows - count, 1)
+    normal = jacobian.T @ jacobian + PRIOR**2 * np.eye(count)
+    covariance: np.ndarray = variance * np.linalg.inv(normal)
+    return covariance
+
+
+def _correlated(paths: list[str], covariance: np.ndarray) -> tuple[tuple[str, str, float], ...]:
+    """Pairs of constants that the rows can hardly tell apart."""
+    scale = np.sqrt(np.diag(covariance))
+    pairs = []
+    for i in range(len(paths)):
+        for j in range(i + 1, len(paths)):
+            r = float(covariance[i, j] / (scale[i] * scale[j]))
+            if abs(r) > 0.9:
+                pairs.append((paths[i], paths[j], r))
+    return tuple(pairs)
+
+
+def _quantity(case: Case, path: str) -> Quantity:
+    kind, _, rest = path.partition(".")
+    node: Any = node_at(getattr(case, kind), rest)
+    if not isinstance(node, Quantity):
+        raise SpecError.of(f"{path} is no number")
+    return node
