@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -32,18 +32,22 @@ it across all its bounds costs. [-]"""
 UNIDENTIFIED = 0.01
 """A constant is unidentified when moving it across its bounds changes no row by more. [-]"""
 
+AT_BOUND = 1e-4
+"""A constant this close to a bound, as a share of the way between them, is at the bound. [-]"""
+
 
 @dataclass(frozen=True)
 class Stage:
     """Constants that are fitted together, and the rows they are fitted to.
 
-    ``rows`` are patterns on ``subject at``; ``constants`` maps a path to its bounds in SI units;
-    ``loss`` is scipy's (``soft_l1`` where rows of a benchmark have outliers).
+    ``rows`` are patterns on ``subject at``; ``constants`` maps a path to its lower bound, prior
+    and upper bound in SI units; ``loss`` is scipy's (``soft_l1`` where rows of a benchmark have
+    outliers).
     """
 
     name: str
     rows: tuple[str, ...]
-    constants: Mapping[str, tuple[float, float]]
+    constants: Mapping[str, tuple[float, float, float]]
     hardware: str
     engine: str
     loss: str
@@ -75,12 +79,14 @@ class Errors:
     median: float
     mean: float
     worst: float
+    most: float
 
     @classmethod
     def of(cls, log_errors: np.ndarray) -> Errors:
-        """From log errors."""
+        """From log errors; ``most`` is the error that 80 % of the rows stay below, in log space."""
         absolute = np.abs(np.expm1(log_errors))
-        return cls(float(np.median(absolute)), float(np.mean(absolute)), float(np.max(absolute)))
+        most = float(np.quantile(np.abs(log_errors), 0.8))
+        return cls(float(np.median(absolute)), float(np.mean(absolute)), float(np.max(absolute)), most)
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,10 @@ def shipped_stages() -> list[Stage]:
         Stage(
             name=name,
             rows=tuple(stage["rows"]),
-            constants={path: (float(low), float(high)) for path, (low, high) in stage["constants"].items()},
+            constants={
+                path: (float(low), float(prior), float(high))
+                for path, (low, prior, high) in stage["constants"].items()
+            },
             hardware=stage.get("hardware", "cloudmatrix384"),
             engine=stage.get("engine", "cloudmatrix-infer"),
             loss=stage.get("loss", "linear"),
@@ -112,23 +121,29 @@ def shipped_stages() -> list[Stage]:
     ]
 
 
-def calibrate(case: Case, rows: Sequence[Row], stages: Sequence[Stage]) -> tuple[Case, list[StageFit]]:
-    """Fit every stage that has rows, one after the other.
+def calibrate(
+    rows: Sequence[Row],
+    stages: Sequence[Stage],
+    load: Callable[[Stage, tuple[Row, ...]], Case],
+    *,
+    left_out: bool = True,
+) -> list[StageFit]:
+    """Fit every stage that has rows, one after the other; a stage sees what those before it found.
 
     Parameters
     ----------
-    case : Case
-        The machine and engine whose constants are the priors.
     rows : sequence of Row
         Measurements; only those that a stage matches are used.
     stages : sequence of Stage
         What to fit to which rows.
+    load : callable
+        The case a stage's rows were measured under.
+    left_out : bool
+        Whether to refit without each row for the leave-one-out error.
 
     Returns
     -------
-    case : Case
-        The case with the fitted constants.
-    fits : list of StageFit
+    list of StageFit
         One per stage that had rows.
 
     Raises
@@ -136,18 +151,22 @@ def calibrate(case: Case, rows: Sequence[Row], stages: Sequence[Stage]) -> tuple
     SpecError
         When a stage has fewer rows than constants that its rows depend on.
     """
-    fits = []
+    fits: list[StageFit] = []
     for stage in stages:
         used = tuple(row for row in rows if stage.matches(row))
-        if used:
-            fit = fit_stage(case, used, stage)
-            for constant in fit.constants:
-                case = case.replaced(constant.path, constant.after)
-            fits.append(fit)
-    return case, fits
+        if not used:
+            continue
+        case = load(stage, used)
+        for earlier in fits:
+            for constant in earlier.constants:
+                kind = constant.path.partition(".")[0]
+                if getattr(earlier.stage, kind) == getattr(stage, kind):
+                    case = case.replaced(constant.path, constant.after)
+        fits.append(fit_stage(case, used, stage, left_out=left_out))
+    return fits
 
 
-def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage) -> StageFit:
+def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage, *, left_out: bool = True) -> StageFit:
     """Fit one stage.
 
     Raises
@@ -156,9 +175,8 @@ def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage) -> StageFit:
         When there are fewer rows than constants to fit.
     """
     paths = list(stage.constants)
-    low, high = np.array([stage.constants[path] for path in paths]).T
-    prior = np.array([float(_quantity(case, path).si) for path in paths])
-    start = np.clip((prior - low) / (high - low), 0, 1)
+    low, prior, high = np.array(list(stage.constants.values())).T
+    start = (prior - low) / (high - low)
     model = _Model(case, rows, paths, low, high)
     reach = np.max(np.abs(model(start)[1]), axis=0)
     free = reach > UNIDENTIFIED
@@ -167,10 +185,17 @@ def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage) -> StageFit:
             f"{stage.name}: {len(rows)} rows cannot fit {np.count_nonzero(free)} constants",
             f"it takes at least {np.count_nonzero(free)} rows; constants: {', '.join(paths)}",
         )
+    current = np.array([float(_quantity(case, path).si) for path in paths])
+    before = model(np.clip((current - low) / (high - low), 0, 1))[0]
     position = start.copy()
     position[free] = _solve(model, start, free, stage.loss, np.ones(len(rows), dtype=bool))
+    position = np.where(position < AT_BOUND, 0.0, np.where(position > 1 - AT_BOUND, 1.0, position))
     log_error, jacobian = model(position)
-    left_out = _leave_one_out(model, position, free, stage.loss, log_error, jacobian)
+    unseen = (
+        _leave_one_out(model, position, start, free, stage.loss, log_error, jacobian)
+        if left_out
+        else log_error
+    )
     covariance = _covariance(log_error, jacobian[:, free])
     errors = np.zeros(len(paths))
     errors[free] = np.sqrt(np.diag(covariance)) * (high - low)[free]
@@ -178,11 +203,11 @@ def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage) -> StageFit:
     constants = tuple(
         Constant(
             path,
-            float(prior[i]),
+            float(current[i]),
             float(after[i]) if free[i] else float(prior[i]),
             float(errors[i]),
             bool(free[i]),
-            bool(free[i] and not 1e-3 < position[i] < 1 - 1e-3),
+            bool(free[i] and position[i] in (0.0, 1.0)),
             _quantity(case, path),
         )
         for i, path in enumerate(paths)
@@ -191,9 +216,9 @@ def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage) -> StageFit:
         stage,
         rows,
         constants,
-        Errors.of(model(start)[0]),
+        Errors.of(before),
         Errors.of(log_error),
-        Errors.of(left_out),
+        Errors.of(unseen),
         _correlated([path for path, f in zip(paths, free, strict=True) if f], covariance),
     )
 
@@ -254,6 +279,7 @@ def _solve(model: _Model, start: np.ndarray, free: np.ndarray, loss: str, use: n
 def _leave_one_out(
     model: _Model,
     position: np.ndarray,
+    start: np.ndarray,
     free: np.ndarray,
     loss: str,
     log_error: np.ndarray,
@@ -269,13 +295,14 @@ def _leave_one_out(
         errors = np.empty(rows)
         for i in range(rows):
             refitted = position.copy()
-            refitted[free] = _solve(model, position, free, loss, np.arange(rows) != i)
+            refitted[free] = _solve(model, start, free, loss, np.arange(rows) != i)
             errors[i] = model(refitted)[0][i]
         return errors
     active = jacobian[:, free]
     normal = active.T @ active + PRIOR**2 * np.eye(active.shape[1])
     leverage = np.einsum("ij,jk,ik->i", active, np.linalg.inv(normal), active)
-    return log_error / np.maximum(1 - leverage, 0.1)
+    unseen: np.ndarray = log_error / np.maximum(1 - leverage, 0.1)
+    return unseen
 
 
 def _covariance(log_error: np.ndarray, jacobian: np.ndarray) -> np.ndarray:

@@ -140,9 +140,10 @@ def gemm_compute_time(
     quantum of the cube, and every tile pays the fill of its pipeline [1]_.
 
     .. math::
-        t = \left\lceil \frac{G \lceil M/T_M \rceil \lceil N/T_N \rceil}{c} \right\rceil
-            \frac{\phi\,h\,T_N\,(K + K_0)}{\eta\,R / c},
-        \qquad h = \min\left(T_M, q \lceil M/q \rceil\right)
+        t = w\, \frac{\phi\,h\,T_N\,(K + K_0)}{\eta\,R / c},
+        \qquad n = G \left\lceil \frac{M}{T_M} \right\rceil \left\lceil \frac{N}{T_N} \right\rceil,
+        \quad w = \begin{cases} n / c & n < c \\ \lceil n / c \rceil & n \ge c \end{cases},
+        \quad h = \min\left(T_M, q \left\lceil \frac{M}{q} \right\rceil\right)
 
     Parameters
     ----------
@@ -207,7 +208,8 @@ def gemm_compute_time(
     .. [1] zuo2025, Table 10.
     .. [2] aicnpu2026.
     """
-    waves = ceil_div(groups * ceil_div(m, tile_m) * ceil_div(n, tile_n), cores)
+    tiles = groups * ceil_div(m, tile_m) * ceil_div(n, tile_n)
+    waves = ceil_div(tiles, cores) - np.maximum(1 - tiles / cores, 0)
     tile_rows = np.minimum(tile_m, row_quantum * ceil_div(m, row_quantum))
     tile_flop = multiply_add_flop * tile_rows * tile_n * (k + fill_depth)
     return waves * tile_flop / (efficiency * flop_rate / cores)

@@ -50,7 +50,7 @@ def plan_case(case: Case, npus: int, slo: Slo, top: int) -> PlanResult:
     started = time.perf_counter()
     decode = decode_candidates(case, npus, slo.tpot)
     prefill = prefill_candidates(case, npus, slo.ttft)
-    transfer = kv_transfer_time(case)
+    transfer = float(kv_transfer_time(case))
     decode_options = _decode_options(case, decode)
     prefill_options = _prefill_options(case, prefill)
     pairs = _pairs(npus, slo, transfer, decode_options, prefill_options)

@@ -116,14 +116,15 @@ def decode_step(system: System, deployment: DecodeDeployment) -> DecodeStep:
     draft_head = _head(system, d.batch_per_die)
 
     moe_layers = architecture.layers.si - architecture.dense_layers.si
-    overhead = engine.constants.step_overhead.si + (1 + d.draft_tokens) * engine.constants.graph_overhead.si
+    constants = engine.constants
+    overhead = constants.step_overhead.si + (1 + d.draft_tokens) * constants.graph_overhead.si
     terms = [
         *(term.times(moe_layers * d.microbatches) for term in layer.terms),
-        overhead_term("sync", moe_layers * layer.sync),
+        overhead_term("sync", moe_layers * layer.sync, constants.stream_sync),
         dense.times(architecture.dense_layers.si),
         drafting,
         merged("lm_head", head, draft_head.times(d.draft_tokens)),
-        overhead_term("step_overhead", overhead),
+        overhead_term("step_overhead", overhead, constants.step_overhead, constants.graph_overhead),
     ]
     hidden = moe_layers * layer.hidden
     step_time = total_time(terms) - hidden

@@ -22,12 +22,12 @@ def nearest_fit(case: Case, prediction: DecodePrediction | PrefillPrediction) ->
     step = 1 if name == "batch_per_die" else TOKENS_STEP
     loads = step * np.arange(1, max(2, np.ceil(given[name] / step)))
     free = np.broadcast_to(_free(case, given | {name: loads}), loads.shape)
-    short = f"at {name}={loads[0]:g} {-free[0] / 1e9:.2f} GB are missing"
+    short = f"the nearest, {name}={loads[0]:g}, is {-free[0] / 1e9:.2f} GB over"
     elsewhere = "more dies (ep), a shorter context or --set model.precision.kv=int8"
     if free[0] < 0:
         return short, f"try {elsewhere}"
     largest = loads[np.flatnonzero(free >= 0)[-1]]
-    return f"{name}={largest:g} fits", f"try --at {name}={largest:g}, or {elsewhere}"
+    return f"the nearest that fits is {name}={largest:g}", f"try --at {name}={largest:g}, or {elsewhere}"
 
 
 def _free(case: Case, given: dict[str, Any]) -> Any:

@@ -123,7 +123,7 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
         dense.times(a.dense_layers.si * d.microbatches),
         _head(system, tokens_per_die / d.prompt_len),
         cache_load(system.die(1.0, 1.0), system, tokens_per_die * d.reuse, d.plane),
-        overhead_term("step_overhead", overhead),
+        overhead_term("step_overhead", overhead, engine.constants.step_overhead),
     ]
     batch_time = total_time(terms) - hidden
     return PrefillBatch(

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from cm384model.numeric import Numeric
 from cm384model.prediction.case import Case
 from cm384model.prediction.memory import kv_bytes_per_token_layer
 from cm384model.prediction.operators import Die, transfer
 
 
-def request_kv_bytes(case: Case) -> float:
+def request_kv_bytes(case: Case) -> Numeric:
     """KV cache of one prompt over all layers, MTP layers included. [B]"""
     a = case.model.architecture
     layers = a.layers.si + a.mtp_layers.si
-    return float(case.workload.traffic.prompt_len.si * layers * kv_bytes_per_token_layer(case.system))
+    return case.workload.traffic.prompt_len.si * layers * kv_bytes_per_token_layer(case.system)
 
 
-def kv_transfer_time(case: Case) -> float:
+def kv_transfer_time(case: Case) -> Numeric:
     """Time to hand the KV cache of one request to decode over RDMA. [s]
 
     A request decodes on one die, whose RDMA port receives the whole cache; the prefill dies
     that hold its slices send at the same time, so the receiver is the narrow end.
     """
-    return float(transfer(Die(case.hardware), "kv_transfer", request_kv_bytes(case), plane="rdma").time)
+    return transfer(Die(case.hardware), "kv_transfer", request_kv_bytes(case), plane="rdma").time

@@ -64,6 +64,7 @@ def defaults(case: Case, name: str) -> dict[str, Any]:
             "precision": p.weights,
         },
         "vector": {"rows": 96.0, "row_bytes": 4.0 * a.hidden.si, "kernels": 1.0},
+        "core_split": {"aic_share": 0.5, "moved_bytes": 64e6},
         "gqa_decode": {
             "batch": 16.0,
             "kv_len": case.decode_kv_len,
@@ -133,6 +134,12 @@ def _swiglu(die: Die, case: Case, rows: Any, intermediate: Any) -> Term:
 def _vector(die: Die, case: Case, o: Operands) -> Term:
     efficiency = die.hardware.ops.vector.efficiency.si
     return operators.vector(die, "vector", o["rows"], o["row_bytes"], o["kernels"], efficiency=efficiency)
+
+
+def _core_split(die: Die, case: Case, o: Operands) -> Term:
+    """A memory-bound operator on a share of the cores."""
+    bandwidth = case.system.die(o["aic_share"], 1.0).bandwidth
+    return Term("core_split", o["moved_bytes"] / bandwidth, {"bytes": o["moved_bytes"], "memory": 1.0})
 
 
 def _gqa_decode(die: Die, case: Case, o: Operands) -> Term:
@@ -231,6 +238,7 @@ OPERATORS: dict[str, Callable[[Die, Case, Operands], Term]] = {
     "grouped_gemm_swiglu": _gemm_swiglu,
     "moe_ffn": _moe_ffn,
     "vector": _vector,
+    "core_split": _core_split,
     "gqa_decode": _gqa_decode,
     "gqa_prefill": _gqa_prefill,
     "mla_decode": _mla_decode,

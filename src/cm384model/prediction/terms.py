@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cm384model.numeric import Numeric
-from cm384model.recording import LawCall, Reading
+from cm384model.recording import LawCall, Reading, recording_active
 
 BOUNDS = ("compute", "memory", "fabric", "latency")
 """What a term can be bound by, in the order in which ties are decided."""
@@ -85,6 +85,7 @@ def total_time(terms: tuple[Term, ...] | list[Term]) -> Numeric:
     return sum((term.time for term in terms[1:]), start=terms[0].time)
 
 
-def overhead_term(name: str, time: Numeric) -> Term:
-    """A term that is waiting alone. [s]"""
-    return Term(name, time, {"latency": time})
+def overhead_term(name: str, time: Numeric, *used: Any) -> Term:
+    """A term that is waiting alone, with the quantities that say how long. [s]"""
+    calls = tuple(Reading(q.path, q) for q in used) if recording_active() else ()
+    return Term(name, time, {"latency": time}, calls=calls)
