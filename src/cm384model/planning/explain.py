@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from cm384model.planning.pairs import Slo, decode_options, pairs, prefill_options
 from cm384model.planning.results import Infeasible, Plan
-from cm384model.planning.space import Candidates
+from cm384model.planning.space import MAX_TOKENS_PER_NPU, Candidates
 from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import predict_decode, predict_prefill
-
-if TYPE_CHECKING:
-    from cm384model.planning.search import Slo
 
 
 def bound_by(case: Case, plan: Plan) -> str:
@@ -41,57 +37,80 @@ def bound_by(case: Case, plan: Plan) -> str:
 def why_infeasible(
     case: Case, npus: int, slo: Slo, transfer: float, decode: Candidates, prefill: Candidates
 ) -> Infeasible:
-    """The constraint that no candidate meets, the nearest miss and the smallest change."""
-    if not np.any(decode.feasible):
-        return _phase_miss("decode", "tpot", slo.tpot, decode, decode.values["tpot"])
-    if not np.any(prefill.feasible):
-        after = transfer + float(decode.values["step_time"][decode.feasible].min())
-        return _phase_miss("prefill", "ttft", slo.ttft, prefill, prefill.values["batch_time"] + after)
-    smallest = [
-        int(c.axes["ep"][np.nonzero(c.feasible)[0].min()] / case.hardware.dies_per_npu)
-        for c in (decode, prefill)
-    ]
-    if sum(smallest) > npus:
+    """The constraint that no plan meets, the nearest miss and the smallest change that mends it.
+
+    The limits are lifted one at a time, then both: what the best pair without them takes is the
+    smallest limit that has a plan.
+    """
+    for phase, limit, candidates in (("decode", "tpot", decode), ("prefill", "ttft", prefill)):
+        if not np.any(candidates.allowed(limit)):
+            return _nothing_fits(phase, candidates)
+    any_decode, any_prefill = decode_options(case, decode, "tpot"), prefill_options(case, prefill, "ttft")
+    free = Slo(np.inf, np.inf)
+    if len(pairs(npus, free, transfer, any_decode, any_prefill).rate) == 0:
+        smallest = int(any_decode.npus.min()), int(any_prefill.npus.min())
         return Infeasible(
             f"npus: {npus} do not hold one prefill and one decode instance",
-            f"the smallest instances take {smallest[1]} and {smallest[0]} NPUs",
+            f"the smallest that fit take {smallest[1]} and {smallest[0]} NPUs",
             f"try --npus {sum(smallest)}",
         )
-    quickest = float(
-        np.min(prefill.values["batch_time"][prefill.feasible])
-        + np.min(decode.values["step_time"][decode.feasible])
-        + transfer
-    )
+    decode_kept, prefill_kept = decode_options(case, decode), prefill_options(case, prefill)
+    slower = pairs(npus, Slo(np.inf, slo.ttft), transfer, any_decode, prefill_kept)
+    if len(slower.rate):
+        return _missed("tpot", slo.tpot, float(slower.tpot.min()), "decode instance")
+    later = pairs(npus, Slo(slo.tpot, np.inf), transfer, decode_kept, any_prefill)
+    if len(later.rate):
+        return _missed("ttft", slo.ttft, float(later.ttft.min()), "pair of instances")
+    both = pairs(npus, free, transfer, any_decode, any_prefill)
+    quickest = int(np.argmin(both.tpot))
+    tpot, ttft = float(both.tpot[quickest]), float(both.ttft[both.tpot == both.tpot[quickest]].min())
     return Infeasible(
-        f"ttft: no pair of instances within {npus} NPUs answers in {slo.ttft:.3g} s",
-        f"the quickest prefill batch, transfer and decode step take {quickest:.3g} s",
-        f"try --slo ttft={_rounded_up(quickest * 1e3)}ms",
+        f"tpot and ttft: no plan within {npus} NPUs keeps either limit beside the other",
+        f"the lowest TPOT is {tpot * 1e3:.4g} ms, with a TTFT of {ttft:.4g} s",
+        f"try --slo tpot={_milliseconds(tpot)},ttft={_milliseconds(ttft)}",
     )
 
 
-def _phase_miss(
-    phase: str, limit_name: str, limit: float, candidates: Candidates, times: np.ndarray
-) -> Infeasible:
-    fits = ~np.logical_or.reduce([m for name, m in candidates.reasons.items() if name != limit_name])
-    if not np.any(fits):
-        free = candidates.values["free"]
-        nearest = np.unravel_index(int(np.argmax(free)), candidates.shape)
-        at = candidates.at(tuple(int(i) for i in nearest))
+def _missed(limit_name: str, limit: float, best: float, what: str) -> Infeasible:
+    return Infeasible(
+        f"{limit_name}: no {what} that fits keeps {limit * 1e3:g} ms",
+        f"the nearest takes {best * 1e3:.4g} ms",
+        f"try --slo {limit_name}={_milliseconds(best)}",
+    )
+
+
+def _nothing_fits(phase: str, candidates: Candidates) -> Infeasible:
+    """No deployment of a phase survives its structural constraints: memory, or whole prompts."""
+    others = {name: mask for name, mask in candidates.reasons.items() if name not in ("tpot", "ttft")}
+    alone = [name for name, mask in others.items() if np.all(mask)]
+    if "prompt" in alone:
         return Infeasible(
-            f"hbm: no {phase} deployment fits the memory of a die",
-            f"the nearest, ep={at['ep']:.0f}, is {-free[nearest] / 1e9:.2f} GB over",
-            "try more NPUs, a shorter context or a smaller model.precision.kv",
+            "prompt: no prefill batch holds a whole prompt",
+            f"the largest batch has {MAX_TOKENS_PER_NPU} tokens per NPU",
+            "try more NPUs or a shorter traffic.prompt_len",
         )
-    quickest = np.unravel_index(int(np.argmin(np.where(fits, times, np.inf))), candidates.shape)
-    at = candidates.at(tuple(int(i) for i in quickest))
-    best = float(times[quickest])
-    where = ", ".join(f"{name}={value:g}" for name, value in at.items())
+    free = candidates.values["free"]
+    nearest = np.unravel_index(int(np.argmax(free)), candidates.shape)
+    at = candidates.at(tuple(int(i) for i in nearest))
     return Infeasible(
-        f"{limit_name}: no {phase} deployment that fits keeps {limit * 1e3:g} ms",
-        f"the nearest takes {best * 1e3:.4g} ms ({where})",
-        f"try --slo {limit_name}={_rounded_up(best * 1e3)}ms",
+        f"hbm: no {phase} deployment fits the memory of a die",
+        f"the nearest, ep={at['ep']:.0f}, is {max(-float(free[nearest]), 0) / 1e9:.2f} GB over",
+        "try more NPUs, a shorter context or --set model.precision.kv=int8",
     )
 
 
-def _rounded_up(milliseconds: float) -> str:
-    return f"{np.ceil(milliseconds * 10) / 10:g}"
+def less_than_a_node(case: Case, npus: int) -> Infeasible:
+    """Instances take whole nodes, and there is not even one."""
+    node = int(case.hardware.npus_per_node)
+    return Infeasible(
+        f"npus: {npus} do not fill one node",
+        f"an instance takes whole nodes of {node} NPUs",
+        f"try --npus {2 * node}",
+    )
+
+
+def _milliseconds(seconds: float) -> str:
+    """A limit in ms that ``seconds`` keeps, rounded up to four digits."""
+    milliseconds = seconds * 1e3
+    grain = 10.0 ** (np.floor(np.log10(milliseconds)) - 3)
+    return f"{np.ceil(milliseconds / grain * (1 + 1e-12)) * grain:.6g}ms"

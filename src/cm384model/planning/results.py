@@ -60,6 +60,12 @@ class Plan:
     concurrency: float
     relative: float
     bound_by: str
+    tpot_s_low: float | None = None
+    tpot_s_high: float | None = None
+    ttft_s_low: float | None = None
+    ttft_s_high: float | None = None
+    requests_per_s_low: float | None = None
+    requests_per_s_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,16 @@ class Infeasible:
     constraint: str
     nearest: str
     hint: str
+
+
+@dataclass(frozen=True)
+class WeakInput:
+    """An input whose range moves the winner's request rate most."""
+
+    path: str
+    confidence: str
+    requests_per_s_change_low: float
+    requests_per_s_change_high: float
 
 
 @dataclass(frozen=True)
@@ -89,4 +105,5 @@ class PlanResult:
     rejected: Mapping[str, int]
     infeasible: Infeasible | None
     elapsed_s: float
+    weakest_inputs: tuple[WeakInput, ...] = ()
     schema: int = SCHEMA

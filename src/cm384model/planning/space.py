@@ -53,7 +53,12 @@ class Candidates:
     @property
     def feasible(self) -> np.ndarray:
         """Where no constraint forbids a candidate."""
-        forbidden: np.ndarray = np.logical_or.reduce(list(self.reasons.values()))
+        return self.allowed()
+
+    def allowed(self, ignoring: str = "") -> np.ndarray:
+        """Where no constraint forbids a candidate, one of them left out of account."""
+        masks = [mask for reason, mask in self.reasons.items() if reason != ignoring]
+        forbidden: np.ndarray = np.logical_or.reduce(masks)
         return ~forbidden
 
     def counts(self) -> dict[str, int]:

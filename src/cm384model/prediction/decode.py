@@ -220,12 +220,20 @@ def _dense_layer(system: System, d: DecodeDeployment, tokens: Numeric) -> Term:
 def _draft_layers(system: System, d: DecodeDeployment, placement: Placement, layer: _Layer) -> Term:
     """The MTP layer: once over all verified tokens, then once per further draft token.
 
-    The first pass has the shape of a main layer; the others carry one token per request.
+    The first pass has the shape of a main layer; the others carry one token per request. Each
+    starts with the projection of hidden state and embedding together.
     """
     later_layer = _moe_layer(system, d, placement, d.batch_per_die)
     first, later = (
-        merged("draft_layers", *(t.times(d.microbatches) for t in pass_.terms), time=pass_.time)
-        for pass_ in (layer, later_layer)
+        merged(
+            "draft_layers",
+            merged("mtp_layer", *(t.times(d.microbatches) for t in pass_.terms), time=pass_.time),
+            mla.mtp_projection(system.die(1.0, 1.0), system.model, tokens),
+        )
+        for pass_, tokens in (
+            (layer, d.batch_per_die * (1 + d.draft_tokens)),
+            (later_layer, d.batch_per_die),
+        )
     )
     return merged(
         "draft_layers",

@@ -139,7 +139,11 @@ def predict_operator(case: Case, name: str, at: At) -> OperatorPrediction:
         bytes=float(term.bytes),
         bound=term.bound,
         parts_s=parts_of(term),
-        efficiency=tuple(_used(path, q) for path, q in readings.items() if path.startswith("hardware.ops.")),
+        efficiency=tuple(
+            _used(path, q)
+            for path, q in readings.items()
+            if path.startswith(("hardware.ops.", "hardware.fabric."))
+        ),
         raw_term=term,
     )
 
@@ -154,6 +158,8 @@ def decode_deployment(case: Case, at: At) -> DecodeDeployment:
         given["batch_per_die"] = given.pop("batch_per_npu") / dies_per_npu
     _require(given, ("ep", "batch_per_die"), "decode", "--at ep=320,batch_per_die=48")
     _check_ep(case, given["ep"])
+    if given.get("draft_tokens", 0) > 0 and case.model.architecture.mtp_layers.si == 0:
+        raise SpecError.of(f"model {case.model.name} has no MTP layer to draft with", "draft_tokens=0")
     deployment = DecodeDeployment(
         ep=given["ep"],
         batch_per_die=given["batch_per_die"],

@@ -84,17 +84,22 @@ def prefill_memory(system: System, d: PrefillDeployment, placement: Placement, t
     """Ledger of a prefill die: weights, KV cache of the batch until it is sent, buffers, reserve."""
     weights = weight_parts(system, placement, drafting=1.0, head_ranks=system.engine.layout.lm_head_tp.si)
     a = system.model.architecture
-    layers = a.layers.si + a.mtp_layers.si
     kv_cache = laws.kv_cache_bytes(
-        1.0, tokens, layers, bytes_per_token_layer=kv_bytes_per_token_layer(system)
+        1.0, tokens, a.layers.si, bytes_per_token_layer=kv_bytes_per_token_layer(system)
     )
     latents = (a.q_lora_rank.si + a.kv_lora_rank.si + a.qk_rope_dim.si) * ELEMENT_BYTES["bf16"]
     tokens_at_once = tokens / d.microbatches
     buffers = {
         "exchange_buffers": exchange_buffers(system, 1.0, tokens_at_once * d.imbalance, a.top_k.si),
-        "latent_gather": placement.ep * tokens_at_once * latents,
+        "latent_gather": attention_ranks(system, placement.ep) * tokens_at_once * latents,
     }
     return ledger(system, weights, kv_cache, buffers, tokens_at_once)
+
+
+def attention_ranks(system: System, ep: Numeric) -> Numeric:
+    """Dies that share the heads of a prompt in prefill: all of an instance, but no more than heads. [-]"""
+    shared = system.engine.prefill_attention == "sp-tp-sp"
+    return np.minimum(ep, system.model.architecture.heads.si) if shared else 1.0
 
 
 def kv_bytes_per_token_layer(system: System) -> Numeric:

@@ -61,10 +61,17 @@ def down_and_query(die: Die, model: Model, tokens: Numeric, heads: Numeric) -> t
     a, weights = model.architecture, model.precision.weights
     down = a.q_lora_rank.si + a.kv_lora_rank.si + a.qk_rope_dim.si
     query = heads * (a.qk_nope_dim.si + a.qk_rope_dim.si)
+    depth = query_depth(model)
     return (
         gemm(die, "down_proj", tokens, down, a.hidden.si, precision=weights),
-        gemm(die, "q_up", tokens, query, a.q_lora_rank.si, precision=weights),
+        gemm(die, "q_up", tokens, query, depth, precision=weights),
     )
+
+
+def query_depth(model: Model) -> Numeric:
+    """Depth of the query projection: the low rank, or the hidden width where there is none. [-]"""
+    a = model.architecture
+    return a.q_lora_rank.si + (a.q_lora_rank.si == 0) * a.hidden.si
 
 
 def output(die: Die, model: Model, tokens: Numeric) -> Term:
@@ -73,6 +80,12 @@ def output(die: Die, model: Model, tokens: Numeric) -> Term:
     return gemm(
         die, "o_proj", tokens, a.hidden.si, a.heads.si * a.v_head_dim.si, precision=model.precision.weights
     )
+
+
+def mtp_projection(die: Die, model: Model, tokens: Numeric) -> Term:
+    """Hidden state and next embedding, side by side, back to the hidden width."""
+    hidden = model.architecture.hidden.si
+    return gemm(die, "mtp_projection", tokens, hidden, 2 * hidden, precision=model.precision.weights)
 
 
 VECTOR_KERNELS = 6.0

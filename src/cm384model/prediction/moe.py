@@ -89,13 +89,15 @@ def experts(
         name="routed",
     )
     shared_pool = placement.shared_dies + (1 - placement.dedicated) * placement.ep
-    shared_rows = laws.expert_rows(tokens, placement.ep, top_k=shared, pool_dies=shared_pool, imbalance=1.0)
+    if shared == 0:
+        return merged("experts", routed)
+    shared_rows = laws.expert_rows(tokens, placement.ep, top_k=1.0, pool_dies=shared_pool, imbalance=1.0)
     shared_term = feed_forward(
         die,
         model,
         shared_rows,
         a.moe_intermediate.si,
-        groups=1.0,
+        groups=shared,
         vector_efficiency=vector_efficiency,
         name="shared",
     )

@@ -11,7 +11,12 @@ from cm384model.laws.caching import cache_load_time
 from cm384model.laws.overlap import overlapped_time
 from cm384model.numeric import Numeric, ceil_div
 from cm384model.prediction import mla, moe
-from cm384model.prediction.memory import Memory, kv_bytes_per_token_layer, prefill_memory
+from cm384model.prediction.memory import (
+    Memory,
+    attention_ranks,
+    kv_bytes_per_token_layer,
+    prefill_memory,
+)
 from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, collective, gemm, operator, vector
 from cm384model.prediction.placement import Placement, place_experts
 from cm384model.prediction.system import System
@@ -146,8 +151,7 @@ def _attention_terms(system: System, d: PrefillDeployment, tokens: Numeric) -> t
     a, p = system.model.architecture, system.model.precision
     die = _compute_die(system)
     half = ELEMENT_BYTES["bf16"]
-    shared = system.engine.prefill_attention == "sp-tp-sp"
-    ranks = np.minimum(d.ep, a.heads.si) if shared else 1.0
+    ranks = attention_ranks(system, d.ep)
     heads = ceil_div(a.heads.si, ranks)
     gathered = tokens * ranks
     whole = gathered / (1 - d.reuse)
@@ -162,7 +166,7 @@ def _attention_terms(system: System, d: PrefillDeployment, tokens: Numeric) -> t
         merged(
             "mla_prolog",
             gemm(die, "down_proj", tokens, latents, a.hidden.si, precision=p.weights),
-            gemm(die, "q_up", gathered, heads * qk, a.q_lora_rank.si, precision=p.weights),
+            gemm(die, "q_up", gathered, heads * qk, mla.query_depth(system.model), precision=p.weights),
             gemm(die, "kv_up", whole, heads * (qk_nope + v), a.kv_lora_rank.si, precision=p.attention),
         ),
         attention(die, "attention_core", flop, moved, d.prompt_len, constants_name="mla_prefill"),
@@ -176,7 +180,7 @@ def _attention_terms(system: System, d: PrefillDeployment, tokens: Numeric) -> t
             efficiency=system.engine.constants.vector_efficiency.si,
         ),
     ]
-    if not shared:
+    if system.engine.prefill_attention == "data-parallel":
         return compute, []
     exchanged = [
         collective(die, "all_gather", "latent_gather", tokens * latents * half, ranks),

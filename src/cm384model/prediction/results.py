@@ -58,7 +58,10 @@ class MemoryResult:
 
 @dataclass(frozen=True)
 class DecodePrediction:
-    """One decode deployment. Times and throughput are None where it is infeasible."""
+    """One decode deployment. Times and throughput are None where it is infeasible.
+
+    ``_low`` and ``_high`` are the ends of an 80 % interval, None where none was asked for.
+    """
 
     feasible: bool
     reasons: tuple[str, ...]
@@ -75,6 +78,14 @@ class DecodePrediction:
     memory: MemoryResult
     schema: int = SCHEMA
     phase: str = "decode"
+    tpot_s_low: float | None = None
+    tpot_s_high: float | None = None
+    step_time_s_low: float | None = None
+    step_time_s_high: float | None = None
+    layer_time_s_low: float | None = None
+    layer_time_s_high: float | None = None
+    throughput_tokens_per_s_per_npu_low: float | None = None
+    throughput_tokens_per_s_per_npu_high: float | None = None
     raw_terms: tuple[Term, ...] = field(default=(), repr=False, compare=False)
 
 
@@ -93,6 +104,12 @@ class PrefillPrediction:
     memory: MemoryResult
     schema: int = SCHEMA
     phase: str = "prefill"
+    batch_time_s_low: float | None = None
+    batch_time_s_high: float | None = None
+    layer_time_s_low: float | None = None
+    layer_time_s_high: float | None = None
+    throughput_tokens_per_s_per_npu_low: float | None = None
+    throughput_tokens_per_s_per_npu_high: float | None = None
     raw_terms: tuple[Term, ...] = field(default=(), repr=False, compare=False)
 
 
@@ -120,6 +137,8 @@ class OperatorPrediction:
     parts_s: Mapping[str, float]
     efficiency: tuple[EfficiencyUsed, ...]
     schema: int = SCHEMA
+    time_s_low: float | None = None
+    time_s_high: float | None = None
     raw_term: Term | None = field(default=None, repr=False, compare=False)
 
 

@@ -9,9 +9,8 @@ from cm384model.prediction.operators import Die, transfer
 
 
 def request_kv_bytes(case: Case) -> Numeric:
-    """KV cache of one prompt over all layers, MTP layers included. [B]"""
-    a = case.model.architecture
-    layers = a.layers.si + a.mtp_layers.si
+    """KV cache of one prompt over all layers; the MTP layer fills its own in decode. [B]"""
+    layers = case.model.architecture.layers.si
     return case.workload.traffic.prompt_len.si * layers * kv_bytes_per_token_layer(case.system)
 
 

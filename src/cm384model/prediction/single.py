@@ -138,8 +138,8 @@ def _vector(die: Die, case: Case, o: Operands) -> Term:
 
 def _core_split(die: Die, case: Case, o: Operands) -> Term:
     """A memory-bound operator on a share of the cores."""
-    bandwidth = case.system.die(o["aic_share"], 1.0).bandwidth
-    return Term("core_split", o["moved_bytes"] / bandwidth, {"bytes": o["moved_bytes"], "memory": 1.0})
+    time = o["moved_bytes"] / case.system.die(o["aic_share"], 1.0).bandwidth
+    return Term("core_split", time, {"bytes": o["moved_bytes"], "memory": time})
 
 
 def _gqa_decode(die: Die, case: Case, o: Operands) -> Term:
@@ -223,8 +223,9 @@ def _collective(kind: str) -> Callable[[Die, Case, Operands], Term]:
 
 
 def _kv_transfer(die: Die, case: Case, o: Operands) -> Term:
-    layers = case.model.architecture.layers.si + case.model.architecture.mtp_layers.si
-    size = o["kv_len"] * layers * kv_bytes_per_token_layer(case.system) / o["streams"]
+    size = (
+        o["kv_len"] * case.model.architecture.layers.si * kv_bytes_per_token_layer(case.system) / o["streams"]
+    )
     return operators.transfer(die, "kv_transfer", size, plane=o["plane"])
 
 

@@ -85,11 +85,12 @@ def propagate(case: Case, evaluate: Callable[[Case], Outputs]) -> Uncertainty:
         values[2 * i], values[2 * i + 1] = quantity.range_si or (values[-1], values[-1])
         varied = varied.replaced(path, values)
     outputs = {name: np.broadcast_to(value, rows) for name, value in evaluate(varied).items()}
+    changes = {name: values / (values[-1] or 1.0) - bool(values[-1]) for name, values in outputs.items()}
     effects = {
         name: [
-            Effect(path, quantity, *(float(values[2 * i + end] / values[-1] - 1) for end in (0, 1)))
+            Effect(path, quantity, float(change[2 * i]), float(change[2 * i + 1]))
             for i, (path, quantity) in enumerate(read.items())
         ]
-        for name, values in outputs.items()
+        for name, change in changes.items()
     }
     return Uncertainty({name: float(values[-1]) for name, values in outputs.items()}, effects)

@@ -53,7 +53,11 @@ class Field:
                     f"allowed: {self.allowed}",
                 )
             return value
-        number = parse_value(value, self.dimension) if isinstance(value, str) else float(value)
+        try:
+            number = parse_value(value, self.dimension) if isinstance(value, str) else float(value)
+        except SpecError as error:
+            (problem,) = error.problems
+            raise SpecError.of(f"{name}: {problem.message}", problem.hint) from None
         if not self.low <= number <= self.high or (self.whole and number != int(number)):
             raise SpecError.of(f"{name} = {value!s} is out of bounds", f"allowed: {self.allowed}")
         return number
@@ -135,6 +139,10 @@ OPERATOR_FIELDS: dict[str, dict[str, Field]] = {
         "rows": _ROWS,
         "row_bytes": Field("bytes that all kernels read and write per row", "bytes", low=1),
         "kernels": _COUNT,
+    },
+    "core_split": {
+        "aic_share": Field("share of the cores", low=0.01, high=1),
+        "moved_bytes": Field("traffic of the operator", "bytes", low=1),
     },
     "gqa_decode": {
         "batch": _COUNT,

@@ -1,0 +1,85 @@
+"""Where a report goes: stdout, or a file that is written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from cm384model.report.report import SUFFIXES, Report
+from cm384model.specs.diagnostics import SpecError
+
+
+def choose_format(form: str | None, output: Path | None) -> str:
+    """The format asked for, else by the suffix of the file, else a table.
+
+    Raises
+    ------
+    SpecError
+        For a suffix that names no format, unless ``--format`` does.
+    """
+    if form is not None or output is None:
+        return form or "table"
+    if output.suffix not in SUFFIXES:
+        known = ", ".join(SUFFIXES)
+        raise SpecError.of(
+            f"the suffix of '{output}' names no format", f"use one of {known}, or add --format"
+        )
+    return SUFFIXES[output.suffix]
+
+
+def deliver(report: Report, form: str, output: Path | None) -> None:
+    """Print a report, or write it to a file.
+
+    Raises
+    ------
+    SpecError
+        If the file cannot be written.
+    """
+    if output is not None:
+        write_whole(output, report.render(form))
+    elif form == "table" and sys.stdout.isatty():
+        from cm384model.report.terminal import show
+
+        show(report.blocks)
+    else:
+        sys.stdout.write(report.render(form))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file through a temporary one beside it; devices and pipes are written directly."""
+    target = path.resolve()
+    try:
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+            return
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).chmod(_mode(target))
+            Path(name).replace(target)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                Path(name).unlink()
+            raise
+    except OSError as error:
+        raise SpecError.of(f"cannot write '{path}': {error.strerror}") from error
+
+
+def _mode(target: Path) -> int:
+    """Permissions of the file that is replaced, or of a new one."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def say_no(constraint: str, nearest: str, hint: str) -> None:
+    """Tell on stderr why the answer is no."""
+    lines = [f"infeasible: {constraint}", *([nearest] if nearest else [])]
+    lines += ["", f"hint: {hint}"] if hint else []
+    sys.stderr.write("\n".join(lines) + "\n")

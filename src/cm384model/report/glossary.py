@@ -1,0 +1,162 @@
+"""The names of the command line, Python, JSON and csv, each with unit and meaning, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name; the unit is "-" for counts, shares and words."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+_ROWS = """
+schema | - | version of the layout of JSON and csv
+phase | - | decode or prefill
+feasible | - | whether the deployment or any plan keeps every constraint
+reasons | - | constraints that are not kept
+workload | - | name of the workload file
+hardware | - | name of the hardware file
+engine | - | name of the engine file
+model | - | name of the model file
+deployment | - | every value of --at, defaults filled in
+operands | - | every value of --at of one operator, defaults filled in
+
+ep | - | expert-parallel degree: dies of one instance
+batch_per_die | - | requests that a die decodes at once
+batch_per_npu | - | requests that an NPU decodes at once, 2 dies
+tokens_per_npu | tokens | prompt tokens of one prefill batch on one NPU
+tokens_per_die | tokens | tokens that one die sends or computes
+tokens_per_request | - | query tokens of one request in one step
+microbatches | - | parts of a batch that interleave: 1 serial, 2 two streams
+attention_aic_share | - | share of the AIC cores that the attention stream gets
+aic_share | - | share of the AIC cores that one operator gets
+draft_tokens | - | draft tokens verified per step (MTP)
+acceptance | - | probability that a draft token is accepted
+kv_len | tokens | mean context of a request
+prompt_len | tokens | tokens of one prompt
+balance | - | balance of the experts: perfect, eplb or none
+imbalance | - | load of the busiest die over the mean
+redundant_experts | - | redundant copies of routed experts
+m | - | rows of one matrix product
+n | - | columns of one matrix product
+k | - | depth of one matrix product
+groups | - | equal matrix products, one for each expert or head
+precision | - | precision of the operands of a product
+heads | - | attention heads
+destinations | - | experts that a token is sent to
+message_bytes | B | bytes of one message
+library | - | EP library and mode
+ranks | - | dies that take part in a collective
+batch | - | requests of a prefill or decode operator
+kv_heads | - | heads of the KV cache under grouped-query attention
+head_dim | - | width of one attention head
+tokens | tokens | tokens of the whole instance
+hidden | - | width of the hidden state
+intermediate | - | width inside one expert
+experts | - | routed experts
+top_k | - | experts of one token
+rows | - | rows that streaming kernels work on
+row_bytes | B | traffic of all kernels for one row
+kernels | - | streaming kernels in a row
+moved_bytes | B | traffic of one attention core
+loads | - | copies of a model that cross the link of its bucket
+hit_rate | - | chance that a model is in memory already
+reuse | - | share of prompt tokens whose cache comes from the memory pool
+plane | - | network of a transfer: rdma, ub or vpc
+streams | - | dies that send one request's KV cache at once
+
+tpot_s | s | mean time per output token after the first, step time over tokens per step
+ttft_s | s | time to first token: prefill batch, KV transfer and first decode step
+step_time_s | s | one decode iteration
+batch_time_s | s | one prefill batch
+layer_time_s | s | one MoE layer, all microbatches
+attention_stream_time_s | s | attention part of one MoE layer, one microbatch
+expert_stream_time_s | s | expert part of one MoE layer, one microbatch
+hidden_time_s | s | time of the terms that overlap hides: sum of terms - hidden = step or batch
+kv_transfer_s | s | hand-over of one request's KV cache to decode
+tokens_per_step | - | expected tokens per decode iteration and request
+throughput_tokens_per_s_per_npu | tokens/s | per NPU: output tokens; input tokens for prefill
+throughput_tokens_per_s | tokens/s | output tokens of the whole plan
+requests_per_s | requests/s | requests that the plan serves
+capacity_requests_per_s | requests/s | requests that one pool could serve alone
+concurrency | - | requests in decode at once
+relative | - | requests per second over those of the best plan
+bound_by | - | pool that limits the plan and its largest term
+weakest_inputs | - | inputs whose ranges move the request rate of the winner most
+requests_per_s_change | - | relative change of the request rate; _low and _high at the ends of a range
+rank | - | place of the plan, 1 the best
+plans | - | ranked plans
+decode | - | decode instances of a plan
+prefill | - | prefill instances of a plan
+instances | - | equal instances of a pool
+npus | - | NPUs (packages of 2 dies)
+dies | - | dies (half an NPU)
+slo | - | limits that every plan keeps
+tpot | s | limit of the time per output token
+ttft | s | limit of the time to first token
+candidates | - | deployments evaluated
+feasible_candidates | - | deployments that keep every constraint
+rejected | - | deployments that each constraint forbids; one may be counted twice
+infeasible | - | why there is no plan
+constraint | - | the constraint that no candidate keeps
+nearest | - | the candidate that misses it least
+hint | - | the smallest change that helps
+elapsed_s | s | time of the evaluation
+
+terms | - | named parts of a step or batch
+name | - | name of a term, an operator or a number
+time_s | s | time of a term, all its executions
+total_time_s | s | all executions; of an explanation, the step or batch
+share | - | part of the sum of all terms
+flop | FLOP | arithmetic, a count
+bytes | B | traffic to device memory; for communication, over the fabric
+bound | - | what limits a term: compute, memory, fabric or latency
+parts_s | s | times that compete inside a term
+efficiency | - | efficiencies and overheads that an operator used, with their sources
+
+memory | - | ledger of the device memory of one die
+capacity_bytes | B | device memory of a die
+weights_bytes | B | weights of a die
+kv_cache_bytes | B | KV cache of the requests of a die
+buffers_bytes | B | buffers of exchange and activations
+reserve_bytes | B | memory that the engine keeps
+free_bytes | B | what is left; negative where it does not fit
+parts_bytes | B | weights and buffers by what they hold
+
+term | - | explanation of one term
+operators | - | operators inside a term
+executions | - | times that a step or batch runs an operator
+laws | - | evaluations of laws inside a term
+law | - | name of a law
+operator | - | operator that evaluated a law
+summary | - | what a law says, in one line
+formula | - | LaTeX of a law
+result | - | value of a law
+references | - | publications behind a law
+numbers | - | numbers of data files that were read
+path | - | place of a number in its data file
+value | - | value of a number in its own unit, or of an operand in SI units
+unit | - | unit of a value
+per | - | what a number counts for: die, npu, node ...
+source | - | where a number was read
+kind | - | defined, vendor, measured, fitted, secondary or assumed
+confidence | - | A two readings of a primary, B one, C secondary or derived, D assumed
+range | - | plausible range of a number
+note | - | remark on a number
+symbol | - | LaTeX symbol of an operand
+meaning | - | what an operand is
+key | - | key of a reference in the bibliography
+place | - | table or section of a reference
+title | - | title of a reference
+ref | - | address of a reference
+"""
+
+GLOSSARY = tuple(
+    Entry(*(cell.strip() for cell in row.split(" | "))) for row in _ROWS.splitlines() if row.strip()
+)
+"""Every name, in the order of the reports."""

@@ -1,0 +1,38 @@
+"""Reports of one operator."""
+
+from __future__ import annotations
+
+from cm384model.prediction.case import Case
+from cm384model.prediction.results import OperatorPrediction
+from cm384model.report.blocks import Block, Table
+from cm384model.report.predict import settings
+from cm384model.report.report import Report
+from cm384model.report.values import significant, with_unit
+
+
+def op_report(case: Case, result: OperatorPrediction) -> Report:
+    """Time, work, competing parts, and the sourced numbers that made them."""
+    work = [("time", with_unit(result.time_s, "s"), f"{result.bound} bound")]
+    if result.flop:
+        work.append(("flop", with_unit(result.flop, "FLOP"), _rate(result.flop, result, "FLOP/s")))
+    if result.bytes:
+        work.append(("bytes", with_unit(result.bytes, "B"), _rate(result.bytes, result, "B/s")))
+    parts = [
+        (name, with_unit(time, "s"), "part of the time") for name, time in result.parts_s.items() if time
+    ]
+    used = [
+        (number.name, f"{number.value:g}", number.unit, number.confidence, number.source)
+        for number in result.efficiency
+    ]
+    blocks: list[Block] = [
+        f"{result.name} on one die of {case.hardware.name}\n{settings(result.operands)}",
+        Table(("", "", ""), work + parts, "lrl"),
+    ]
+    if used:
+        blocks.append(Table(("number read", "value", "unit", "conf.", "source"), used, "lrlll"))
+    record = {"name": result.name, **result.operands, "time_s": result.time_s, "flop": result.flop}
+    return Report(blocks, [record | {"bytes": result.bytes, "bound": result.bound}], result)
+
+
+def _rate(amount: float, result: OperatorPrediction, unit: str) -> str:
+    return f"at {with_unit(amount / result.time_s, unit)}" if result.time_s else significant(0)

@@ -1,0 +1,127 @@
+"""Reports of one deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cm384model.prediction.case import Case
+from cm384model.prediction.results import DecodePrediction, MemoryResult, PrefillPrediction, TermResult
+from cm384model.report.blocks import Block, Table
+from cm384model.report.report import Report
+from cm384model.report.values import percent, scale, setting, significant, with_unit
+
+
+def predict_report(case: Case, prediction: DecodePrediction | PrefillPrediction) -> Report:
+    """Figures, terms and memory of one deployment."""
+    blocks: list[Block] = [heading(case, prediction.phase, prediction.deployment)]
+    if prediction.feasible:
+        blocks += [_figures(prediction), terms_table(prediction)]
+    blocks.append(memory_table(prediction.memory))
+    total = sum(term.time_s for term in prediction.terms)
+    records = [
+        {"name": t.name, "time_s": t.time_s, "share": t.time_s / total}
+        | {"flop": t.flop, "bytes": t.bytes, "bound": t.bound}
+        for t in prediction.terms
+    ]
+    return Report(blocks, records, prediction)
+
+
+def heading(case: Case, phase: str, deployment: Mapping[str, Any]) -> str:
+    """What is predicted: the case, and the deployment with all its values."""
+    npus = deployment["ep"] / case.hardware.dies_per_npu
+    return (
+        f"{case.workload.name} on {case.hardware.name} with {case.engine.name}, {phase}\n"
+        f"one instance of {setting(deployment['ep'])} dies ({setting(npus)} NPUs): {settings(deployment)}"
+    )
+
+
+def settings(deployment: Mapping[str, Any]) -> str:
+    """A deployment as ``name=value`` words."""
+    return " ".join(f"{name}={setting(value)}" for name, value in deployment.items())
+
+
+def _figures(prediction: DecodePrediction | PrefillPrediction) -> Table:
+    if isinstance(prediction, DecodePrediction):
+        return Table(("", "", ""), _decode_rows(prediction), "lrl")
+    return Table(("", "", ""), _prefill_rows(prediction), "lrl")
+
+
+def _decode_rows(p: DecodePrediction) -> list[tuple[str, str, str]]:
+    return [
+        ("TPOT", _time(p.tpot_s), f"{p.tokens_per_step:.2f} tokens per step and request"),
+        ("step", _time(p.step_time_s), ""),
+        ("MoE layer", _time(p.layer_time_s), _streams(p)),
+        ("throughput", significant(p.throughput_tokens_per_s_per_npu or 0), "output tokens/s per NPU"),
+    ]
+
+
+def _streams(p: DecodePrediction) -> str:
+    first, second = _time(p.attention_stream_time_s), _time(p.expert_stream_time_s)
+    return f"attention {first} and experts {second} per microbatch"
+
+
+def _prefill_rows(p: PrefillPrediction) -> list[tuple[str, str, str]]:
+    return [
+        ("batch", _time(p.batch_time_s), ""),
+        ("MoE layer", _time(p.layer_time_s), f"{int(p.deployment['microbatches'])} microbatches"),
+        ("throughput", significant(p.throughput_tokens_per_s_per_npu or 0), "input tokens/s per NPU"),
+    ]
+
+
+def _time(seconds: float | None) -> str:
+    return with_unit(seconds or 0.0, "s")
+
+
+def terms_table(prediction: DecodePrediction | PrefillPrediction) -> Table:
+    """Terms with their shares; the sum less what overlap hides is the total."""
+    hidden = prediction.hidden_time_s or 0.0
+    name = "step" if isinstance(prediction, DecodePrediction) else "batch"
+    return terms_of(prediction.terms, hidden, name)
+
+
+def terms_of(terms: Iterable[TermResult], hidden: float, total_name: str) -> Table:
+    """Table of terms, closed by their sum, the hidden time and the total."""
+    terms = tuple(terms)
+    summed = sum(term.time_s for term in terms)
+    second, time_unit = scale([summed / 10], "s")
+    flop, flop_unit = scale([term.flop for term in terms], "FLOP")
+    byte, byte_unit = scale([term.bytes for term in terms], "B")
+    rows = [
+        (
+            term.name,
+            f"{term.time_s / second:.3f}",
+            percent(term.time_s / summed),
+            f"{term.flop / flop:.3f}" if term.flop else "",
+            f"{term.bytes / byte:.3f}" if term.bytes else "",
+            term.bound if term.time_s else "",
+        )
+        for term in terms
+    ]
+    rows.append(("sum", f"{summed / second:.3f}", percent(1), "", "", ""))
+    if hidden:
+        rows.append(("hidden", f"{-hidden / second:.3f}", "", "", "", "overlap of two microbatches"))
+    rows.append((total_name, f"{(summed - hidden) / second:.3f}", "", "", "", ""))
+    header = ("term", f"time [{time_unit}]", "share", f"[{flop_unit}]", f"[{byte_unit}]", "bound")
+    return Table(header, rows, "lrrrrl")
+
+
+def memory_table(memory: MemoryResult) -> Table:
+    """The ledger of one die: what is there, what takes it, what is left."""
+    parts = dict(memory.parts_bytes)
+    of_buffers = ("exchange_buffers", "latent_gather", "activations")
+    buffers = {name: parts.pop(name) for name in of_buffers if name in parts}
+    rows = [_row("capacity", memory.capacity_bytes, memory), _row("weights", memory.weights_bytes, memory)]
+    rows += [_row(f"  {name}", size, memory) for name, size in parts.items() if size]
+    rows += [
+        _row("kv_cache", memory.kv_cache_bytes, memory),
+        _row("buffers", memory.buffers_bytes, memory),
+        *(_row(f"  {name}", size, memory) for name, size in buffers.items()),
+        _row("reserve", memory.reserve_bytes, memory),
+        _row("free", memory.free_bytes, memory),
+    ]
+    return Table(("memory of a die", "size [GB]", "share"), rows, "lrr")
+
+
+def _row(name: str, size: float, memory: MemoryResult) -> tuple[str, str, str]:
+    return name, f"{size / 1e9:.3f}", percent(size / memory.capacity_bytes)
