@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from cm384model.planning import results as planning
+from cm384model.prediction import explain
+from cm384model.prediction import results as prediction
+from cm384model.report.glossary import GLOSSARY
+from cm384model.specs.deployment import DECODE_FIELDS, OPERATOR_FIELDS, PREFILL_FIELDS
+
+NAMES = [entry.name for entry in GLOSSARY]
+RESULTS = [
+    value
+    for module in (prediction, planning, explain)
+    for value in vars(module).values()
+    if dataclasses.is_dataclass(value) and value.__module__ == module.__name__ and value.__name__[0] != "_"
+]
+SUFFIXES = {
+    "_s": "s",
+    "_bytes": "B",
+    "_tokens_per_s": "tokens/s",
+    "_tokens_per_s_per_npu": "tokens/s",
+    "requests_per_s": "requests/s",
+}
+
+
+def test_no_name_twice():
+    assert len(NAMES) == len(set(NAMES))
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda result: result.__name__)
+def test_every_field_of_a_result_is_in_the_glossary(result):
+    fields = {f.name for f in dataclasses.fields(result) if not f.name.startswith("raw_")}
+    assert {name.removesuffix("_low").removesuffix("_high") for name in fields} <= set(NAMES)
+
+
+@pytest.mark.parametrize("fields", [DECODE_FIELDS, PREFILL_FIELDS, *OPERATOR_FIELDS.values()])
+def test_everything_that_at_takes_is_in_the_glossary(fields):
+    assert set(fields) <= set(NAMES)
+
+
+@pytest.mark.parametrize("entry", GLOSSARY, ids=NAMES)
+def test_the_name_carries_the_unit(entry):
+    assert entry.meaning
+    assert len(entry.meaning) <= 80
+    known = [unit for suffix, unit in SUFFIXES.items() if entry.name.endswith(suffix)]
+    if known:
+        assert entry.unit in known
