@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cm384model.laws.moe import redundancy_imbalance
 from cm384model.numeric import Numeric
 from cm384model.prediction.system import System
 from cm384model.specs.engine import Engine
@@ -41,9 +42,21 @@ class Case:
         traffic = self.workload.traffic
         return traffic.prompt_len.si + traffic.output_len.si / 2
 
-    def imbalance(self, balance: str) -> Numeric:
-        """Load of the busiest die over the mean under a balance regime. [-]"""
-        return self.engine.constants[f"imbalance_{balance}"].si
+    def imbalance(self, balance: str, redundant_experts: Numeric | None = None) -> Numeric:
+        """Load of the busiest die over the mean under a balance regime. [-]
+
+        Under ``eplb`` it falls with the redundant experts; their number is the engine's by
+        default.
+        """
+        constants, reference = self.engine.constants, self.engine.layout.redundant_experts.si
+        if balance != "eplb" or redundant_experts is None:
+            return constants[f"imbalance_{balance}"].si
+        return redundancy_imbalance(
+            redundant_experts,
+            unbalanced=constants.imbalance_none.si,
+            balanced=constants.imbalance_eplb.si,
+            reference_experts=reference,
+        )
 
     def replaced(self, path: str, value: Numeric) -> Case:
         """The case with one number at another value in SI units: a number, or an array for many at once.

@@ -42,6 +42,8 @@ class DecodeDeployment:
         Load of the busiest die over the mean. [-]
     redundant_experts : numeric
         Extra copies of popular experts. [-]
+    attention_tp : numeric
+        Dies that share the heads of their requests; 1 is data-parallel attention. [-]
     """
 
     ep: Numeric
@@ -53,6 +55,7 @@ class DecodeDeployment:
     acceptance: Numeric
     imbalance: Numeric
     redundant_experts: Numeric
+    attention_tp: Numeric = 1.0
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,7 @@ def _moe_layer(system: System, d: DecodeDeployment, placement: Placement, tokens
         d.batch_per_die / d.microbatches,
         tokens / d.microbatches,
         d.kv_len,
+        tp=d.attention_tp,
         kv_precision=system.kv_precision,
         vector_efficiency=constants.vector_efficiency.si,
     )
@@ -203,6 +207,7 @@ def _dense_layer(system: System, d: DecodeDeployment, tokens: Numeric) -> Term:
         d.batch_per_die,
         tokens,
         d.kv_len,
+        tp=d.attention_tp,
         kv_precision=system.kv_precision,
         vector_efficiency=constants.vector_efficiency.si,
     )

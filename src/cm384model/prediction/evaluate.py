@@ -160,6 +160,12 @@ def decode_deployment(case: Case, at: At) -> DecodeDeployment:
     _check_ep(case, given["ep"])
     if given.get("draft_tokens", 0) > 0 and case.model.architecture.mtp_layers.si == 0:
         raise SpecError.of(f"model {case.model.name} has no MTP layer to draft with", "draft_tokens=0")
+    tp = given.get("attention_tp", 1.0)
+    if given["ep"] % tp or case.model.architecture.heads.si % tp:
+        raise SpecError.of(
+            f"attention_tp = {tp:g} does not divide ep = {given['ep']:g} and the heads of {case.model.name}",
+            "allowed: a common divisor, such as 1, 2, 4 or 8",
+        )
     deployment = DecodeDeployment(
         ep=given["ep"],
         batch_per_die=given["batch_per_die"],
@@ -167,6 +173,7 @@ def decode_deployment(case: Case, at: At) -> DecodeDeployment:
         microbatches=given.get("microbatches", 1.0),
         attention_aic_share=given.get("attention_aic_share", 1.0),
         draft_tokens=given.get("draft_tokens", 0.0),
+        attention_tp=given.get("attention_tp", 1.0),
         acceptance=given.get("acceptance", case.workload.serving.acceptance.si),
         imbalance=_imbalance(case, given),
         redundant_experts=given.get("redundant_experts", case.engine.layout.redundant_experts.si),
@@ -225,7 +232,7 @@ def memory_reasons(free: Any) -> tuple[str, ...]:
 def _imbalance(case: Case, given: Mapping[str, Any]) -> Numeric:
     if "imbalance" in given:
         return given["imbalance"]
-    return case.imbalance(given.get("balance", case.workload.serving.balance))
+    return case.imbalance(given.get("balance", case.workload.serving.balance), given.get("redundant_experts"))
 
 
 def _require(given: Mapping[str, Any], names: tuple[str, ...], phase: str, example: str) -> None:

@@ -36,7 +36,7 @@ class Memory:
 
 
 def weight_parts(
-    system: System, placement: Placement, *, drafting: Numeric, head_ranks: Numeric
+    system: System, placement: Placement, *, drafting: Numeric, head_ranks: Numeric, tp: Numeric = 1.0
 ) -> dict[str, Numeric]:
     """Weights of one die by part. [B]"""
     a, p = system.model.architecture, system.model.precision
@@ -46,7 +46,8 @@ def weight_parts(
     query = a.q_lora_rank.si * heads * (a.qk_nope_dim.si + a.qk_rope_dim.si)
     output = heads * a.v_head_dim.si * hidden
     latent_up = a.kv_lora_rank.si * heads * (a.qk_nope_dim.si + a.v_head_dim.si)
-    attention = (down + query + output) * byte + latent_up * ELEMENT_BYTES[p.attention]
+    split = (query + output) * byte + latent_up * ELEMENT_BYTES[p.attention]
+    attention = down * byte + split / tp
     expert = 3 * hidden * a.moe_intermediate.si * byte
     on_every_die = 1 - placement.dedicated
     layers = a.layers.si + drafting * a.mtp_layers.si
@@ -69,11 +70,18 @@ def decode_memory(system: System, d: DecodeDeployment, placement: Placement) -> 
     tokens = d.batch_per_die * (1 + d.draft_tokens)
     drafting = np.minimum(d.draft_tokens, 1)
     weights = weight_parts(
-        system, placement, drafting=drafting, head_ranks=system.engine.layout.lm_head_tp.si
+        system,
+        placement,
+        drafting=drafting,
+        head_ranks=system.engine.layout.lm_head_tp.si,
+        tp=d.attention_tp,
     )
     layers = system.model.architecture.layers.si + drafting * system.model.architecture.mtp_layers.si
     kv_cache = laws.kv_cache_bytes(
-        d.batch_per_die, d.kv_len, layers, bytes_per_token_layer=kv_bytes_per_token_layer(system)
+        d.batch_per_die * d.attention_tp,
+        d.kv_len,
+        layers,
+        bytes_per_token_layer=kv_bytes_per_token_layer(system),
     )
     copies = np.minimum(system.model.architecture.top_k.si, placement.slots)
     buffers = {"exchange_buffers": exchange_buffers(system, placement.ep, tokens, copies)}

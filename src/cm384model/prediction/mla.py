@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cm384model.laws import attention as laws
 from cm384model.numeric import Numeric
-from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, gemm, vector
+from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, collective, gemm, vector
 from cm384model.prediction.terms import Term, merged
 from cm384model.specs.model import Model
 
@@ -16,16 +18,22 @@ def decode_terms(
     tokens: Numeric,
     kv_len: Numeric,
     *,
+    tp: Numeric,
     kv_precision: str,
     vector_efficiency: Numeric,
 ) -> list[Term]:
-    """Absorbed MLA of one layer in decode: projections, attention core, output projection."""
+    """Absorbed MLA of one layer in decode: projections, attention core, output projection.
+
+    ``tp`` dies pool their requests and split the heads: each reads a share of the weights and
+    the caches of all, gathers the tokens before and scatters the sums after.
+    """
     a, p = model.architecture, model.precision
-    heads, latent, rope = a.heads.si, a.kv_lora_rank.si, a.qk_rope_dim.si
-    flop = laws.mla_decode_flop(tokens, kv_len, heads=heads, latent_dim=latent, rope_dim=rope)
+    heads, latent, rope = a.heads.si / tp, a.kv_lora_rank.si, a.qk_rope_dim.si
+    pooled, half = tokens * tp, ELEMENT_BYTES["bf16"]
+    flop = laws.mla_decode_flop(pooled, kv_len, heads=heads, latent_dim=latent, rope_dim=rope)
     moved = laws.mla_decode_bytes(
-        requests,
-        tokens,
+        requests * tp,
+        pooled,
         kv_len,
         heads=heads,
         latent_dim=latent,
@@ -33,27 +41,36 @@ def decode_terms(
         kv_bytes=ELEMENT_BYTES[kv_precision],
         activation_bytes=ELEMENT_BYTES[p.attention],
     )
-    return [
+    terms = [
         merged(
             "mla_prolog",
-            *down_and_query(die, model, tokens, heads),
-            gemm(die, "k_absorb", tokens, latent, a.qk_nope_dim.si, groups=heads, precision=p.attention),
+            *down_and_query(die, model, pooled, heads),
+            gemm(die, "k_absorb", pooled, latent, a.qk_nope_dim.si, groups=heads, precision=p.attention),
         ),
         attention(die, "attention_core", flop, moved, kv_len, constants_name="mla_decode"),
         merged(
             "o_proj",
-            gemm(die, "v_absorb", tokens, a.v_head_dim.si, latent, groups=heads, precision=p.attention),
-            output(die, model, tokens),
+            gemm(die, "v_absorb", pooled, a.v_head_dim.si, latent, groups=heads, precision=p.attention),
+            output(die, model, pooled, heads),
         ),
         vector(
             die,
             "attention_vector",
             tokens,
-            vector_row_bytes(model, heads),
+            vector_row_bytes(model, a.heads.si),
             VECTOR_KERNELS,
             efficiency=vector_efficiency,
         ),
     ]
+    if np.all(np.equal(tp, 1)):
+        return terms
+    message = tokens * a.hidden.si * half
+    exchanged = merged(
+        "attention_exchange",
+        collective(die, "all_gather", "token_gather", message, tp),
+        collective(die, "reduce_scatter", "sum_scatter", message, tp),
+    )
+    return [*terms, exchanged]
 
 
 def down_and_query(die: Die, model: Model, tokens: Numeric, heads: Numeric) -> tuple[Term, Term]:
@@ -74,12 +91,11 @@ def query_depth(model: Model) -> Numeric:
     return a.q_lora_rank.si + (a.q_lora_rank.si == 0) * a.hidden.si
 
 
-def output(die: Die, model: Model, tokens: Numeric) -> Term:
-    """Output projection of all heads."""
+def output(die: Die, model: Model, tokens: Numeric, heads: Numeric) -> Term:
+    """Output projection of ``heads`` heads."""
     a = model.architecture
-    return gemm(
-        die, "o_proj", tokens, a.hidden.si, a.heads.si * a.v_head_dim.si, precision=model.precision.weights
-    )
+    depth = heads * a.v_head_dim.si
+    return gemm(die, "o_proj", tokens, a.hidden.si, depth, precision=model.precision.weights)
 
 
 def mtp_projection(die: Die, model: Model, tokens: Numeric) -> Term:

@@ -170,7 +170,7 @@ def _attention_terms(system: System, d: PrefillDeployment, tokens: Numeric) -> t
             gemm(die, "kv_up", whole, heads * (qk_nope + v), a.kv_lora_rank.si, precision=p.attention),
         ),
         attention(die, "attention_core", flop, moved, d.prompt_len, constants_name="mla_prefill"),
-        mla.output(die, system.model, tokens),
+        mla.output(die, system.model, tokens, a.heads.si),
         vector(
             die,
             "attention_vector",

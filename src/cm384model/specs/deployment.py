@@ -78,6 +78,7 @@ DECODE_FIELDS = {
     "batch_per_npu": Field("requests that an NPU decodes at once", low=1),
     "microbatches": _MICROBATCHES,
     "attention_aic_share": Field("cores of the attention stream; best split by default", low=0.01, high=0.99),
+    "attention_tp": Field("dies that share the heads of their requests", low=1, high=128, whole=True),
     "draft_tokens": Field("draft tokens per iteration (MTP)", high=3, whole=True),
     "acceptance": Field("probability that a draft is accepted", high=1),
     "kv_len": Field("mean context of a request, in tokens", "tokens", low=1),
