@@ -43,7 +43,7 @@ def distinct_destinations(ep: Numeric, destinations: Numeric) -> Numeric:
     ----------
     .. [1] deepseek2025, Sec. 2.1.2 (top-8 routing).
     """
-    return ep * (1 - (1 - 1 / ep) ** destinations)
+    return ep * (1 - np.power(1 - 1 / ep, destinations))
 
 
 @law
@@ -201,7 +201,7 @@ def exchange_time(
     .. [2] sglkernelnpu2026.
     .. [3] aicnpu2026.
     """
-    distinct = ep * (1 - (1 - 1 / ep) ** destinations)
+    distinct = ep * (1 - np.power(1 - 1 / ep, destinations))
     wire = np.minimum(ep - 1, 1) * distinct * message_bytes / bandwidth
     return floor + (ep - 1) * per_peer + tokens * (destinations * per_message + wire)
 

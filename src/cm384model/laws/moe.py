@@ -250,4 +250,4 @@ def redundancy_imbalance(
     .. [1] ultraep2026, prefill serving table.
     """
     left = (balanced - 1) / (unbalanced - 1)
-    return 1 + (unbalanced - 1) * left ** (redundant_experts / reference_experts)
+    return 1 + (unbalanced - 1) * np.power(left, redundant_experts / reference_experts)

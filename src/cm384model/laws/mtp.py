@@ -49,7 +49,7 @@ def expected_tokens(draft_tokens: Numeric, acceptance: Numeric) -> Numeric:
     .. [1] leviathan2023, eq. 1; zuo2025, Sec. 5.4.2.
     """
     k, a = draft_tokens, acceptance
-    return 1 + (k >= 1) * a + (k >= 2) * a**2 + (k >= 3) * a**3 + (k >= 4) * a**4
+    return 1 + (k >= 1) * a + (k >= 2) * a * a + (k >= 3) * a * a * a + (k >= 4) * a * a * a * a
 
 
 @law

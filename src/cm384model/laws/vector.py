@@ -126,4 +126,4 @@ def shared_bandwidth(bandwidth: Numeric, share: Numeric, *, exponent: Numeric) -
     ----------
     .. [1] cannrecipes2026, LongCat-Flash on 12 of 24 and on 24 cube cores.
     """
-    return bandwidth * share**exponent
+    return bandwidth * np.power(share, exponent)
