@@ -166,7 +166,18 @@ def decode_deployment(case: Case, at: At) -> DecodeDeployment:
             f"attention_tp = {tp:g} does not divide ep = {given['ep']:g} and the heads of {case.model.name}",
             "allowed: a common divisor, such as 1, 2, 4 or 8",
         )
-    deployment = DecodeDeployment(
+    deployment = filled_decode(case, given)
+    if deployment.microbatches > 1 and "attention_aic_share" not in given:
+        return with_best_split(case, deployment)
+    return deployment
+
+
+def filled_decode(case: Case, given: Mapping[str, Any]) -> DecodeDeployment:
+    """A decode deployment with the defaults of the case where nothing is given.
+
+    Values may be arrays and are not checked; the core split of two streams is not chosen.
+    """
+    return DecodeDeployment(
         ep=given["ep"],
         batch_per_die=given["batch_per_die"],
         kv_len=given.get("kv_len", case.decode_kv_len),
@@ -178,9 +189,6 @@ def decode_deployment(case: Case, at: At) -> DecodeDeployment:
         imbalance=_imbalance(case, given),
         redundant_experts=given.get("redundant_experts", case.engine.layout.redundant_experts.si),
     )
-    if deployment.microbatches > 1 and "attention_aic_share" not in given:
-        return with_best_split(case, deployment)
-    return deployment
 
 
 def core_shares(case: Case) -> np.ndarray:
@@ -189,13 +197,17 @@ def core_shares(case: Case) -> np.ndarray:
     return np.arange(1, cores) / cores
 
 
-def with_best_split(case: Case, deployment: DecodeDeployment) -> DecodeDeployment:
-    """The deployment with the core split that gives the shortest step."""
+def with_best_split(case: Case, deployment: DecodeDeployment, axes: int = 1) -> DecodeDeployment:
+    """The deployment with the core split that gives the shortest step.
+
+    Where the case or the deployment holds arrays, they have at most ``axes`` dimensions.
+    """
     shares = core_shares(case)
-    step = decode_step(case.system, replace(deployment, attention_aic_share=shares[:, np.newaxis]))
-    times = np.broadcast_to(step.step_time, np.broadcast_shapes(np.shape(step.step_time), (len(shares), 1)))
+    tried = shares.reshape(-1, *[1] * axes)
+    times = decode_step(case.system, replace(deployment, attention_aic_share=tried)).step_time
+    times = np.broadcast_to(times, np.broadcast_shapes(np.shape(times), tried.shape))
     best = shares[np.argmin(times, axis=0)]
-    return replace(deployment, attention_aic_share=float(best[0]) if best.size == 1 else best)
+    return replace(deployment, attention_aic_share=float(best.flat[0]) if best.size == 1 else best)
 
 
 def prefill_deployment(case: Case, at: At) -> PrefillDeployment:
@@ -210,10 +222,15 @@ def prefill_deployment(case: Case, at: At) -> PrefillDeployment:
             f"a batch of {batch_tokens:g} tokens holds no prompt of {prompt_len:g}",
             f"tokens_per_npu of at least {prompt_len * case.hardware.dies_per_npu / given['ep']:g}",
         )
+    return filled_prefill(case, given)
+
+
+def filled_prefill(case: Case, given: Mapping[str, Any]) -> PrefillDeployment:
+    """A prefill deployment with the defaults of the case where nothing is given; unchecked, maybe arrays."""
     return PrefillDeployment(
         ep=given["ep"],
         tokens_per_npu=given["tokens_per_npu"],
-        prompt_len=prompt_len,
+        prompt_len=given.get("prompt_len", case.workload.traffic.prompt_len.si),
         microbatches=given.get("microbatches", 2.0),
         imbalance=_imbalance(case, given),
         reuse=given.get("reuse", 0.0),
