@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cm384model.evidence.intervals import (
     with_decode_interval,
@@ -12,14 +12,18 @@ from cm384model.evidence.intervals import (
     with_plan_intervals,
     with_prefill_interval,
 )
-from cm384model.planning.pairs import Slo
+from cm384model.planning.request import ABLATIONS, Objective, Request, Slo
 from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
+from cm384model.planning.vary import Varied, steps
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
 from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
 from cm384model.prediction.results import DecodePrediction, OperatorPrediction, PrefillPrediction
-from cm384model.specs.diagnostics import SpecError
+from cm384model.specs.deployment import Field, read_at
+from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
 from cm384model.specs.load import load_engine, load_hardware, load_model, load_workload
+from cm384model.specs.overrides import apply_overrides, find_quantity
+from cm384model.specs.units import Dimension, parse_value
 
 __all__ = [
     "Case",
@@ -107,23 +111,49 @@ def plan(
     *,
     npus: int = 384,
     slo: Mapping[str, Any] | str | None = None,
+    objective: Objective = "throughput",
+    rate: float | str | None = None,
     top: int = 5,
+    max_concurrency: float | None = None,
+    spare_nodes: int = 0,
+    reuse: float = 0.0,
+    without: Iterable[str] = (),
+    kv_precisions: Iterable[str] = (),
+    frontier: bool = False,
     hardware: Name | None = None,
     engine: Name | None = None,
     settings: Iterable[str] = (),
 ) -> PlanResult:
-    """Plan the pools that serve the most requests per second within ``npus``.
+    """Plan the pools of prefill and decode instances.
 
     Parameters
     ----------
     workload : name, path or Case
         A shipped workload, a TOML file, or a loaded case.
     npus : int
-        NPUs to spend. [-]
+        NPUs to spend, spare ones included. [-]
     slo : mapping or str, optional
-        ``"tpot=50ms,ttft=2s"`` or the same in seconds; what is not given is the workload's.
+        ``"tpot=50ms,ttft=2s"`` or the same in seconds, ``e2e`` too; what is not given is the
+        workload's.
+    objective : {"throughput", "npus", "latency"}
+        Most requests per second; fewest NPUs for ``rate``; lowest TPOT at ``rate``.
+    rate : float or str, optional
+        Requests per second to serve (``"120/s"``), for the last two objectives. [1/s]
     top : int
         Plans to return. [-]
+    max_concurrency : float, optional
+        Most requests that may decode at once. [-]
+    spare_nodes : int
+        Nodes kept free for failures. [-]
+    reuse : float
+        Share of the prompt tokens whose cache comes from the pool. [-]
+    without : iterable of str
+        Choices taken from the planner: ``microbatch``, ``mtp``, ``attention-tp``, ``redundancy``,
+        ``caching``.
+    kv_precisions : iterable of str
+        Precisions of the KV cache to choose from; by default the model's own.
+    frontier : bool
+        Whether to return the throughput-TPOT frontier too.
     hardware, engine, settings
         As in `predict`.
 
@@ -138,28 +168,181 @@ def plan(
         For bad input; an infeasible plan is an answer and no error.
     """
     case = _case(workload, hardware, engine, settings)
-    total = int(case.hardware.total_npus)
-    if not 1 <= npus <= total:
-        raise SpecError.of(f"npus = {npus} is out of bounds", f"{case.hardware.name} has {total} NPUs")
-    if top < 1:
-        raise SpecError.of(f"top = {top} is out of bounds", "at least 1")
-    return with_plan_intervals(case, plan_case(case, npus, read_slo(case, slo), top))
+    request = plan_request(
+        case,
+        npus=npus,
+        slo=slo,
+        objective=objective,
+        rate=rate,
+        top=top,
+        max_concurrency=max_concurrency,
+        spare_nodes=spare_nodes,
+        reuse=reuse,
+        without=without,
+        kv_precisions=kv_precisions,
+    )
+    return with_plan_intervals(case, plan_case(case, request, frontier=frontier))
+
+
+LIMITS = ("tpot", "ttft", "e2e")
+NUMBERS: dict[str, Dimension] = {
+    "npus": "number",
+    "rate": "request_rate",
+    "spare_nodes": "number",
+    "max_concurrency": "number",
+    "reuse": "number",
+}
+
+
+def vary_plan(case: Case, vary: str, **asked: Any) -> list[Varied]:
+    """Plan once per value of one input.
+
+    Parameters
+    ----------
+    case : Case
+    vary : str
+        ``NAME=START:STOP:STEP``; the name is a limit, one of `plan`'s numbers, or the path of any
+        number of the case.
+    asked
+        The other arguments of `plan`.
+
+    Returns
+    -------
+    list of Varied
+        One plan per value, in their order.
+
+    Raises
+    ------
+    SpecError
+        For an unknown name or a faulty range, and as `plan`.
+    """
+    name, equals, text = vary.partition("=")
+    if not equals:
+        raise SpecError.of(f"'{vary}' is not NAME=START:STOP:STEP", "for example tpot=10ms:50ms:5ms")
+    if name in LIMITS:
+        limits = {k: v for k, v in vars(read_slo(case, asked.pop("slo", None))).items() if v != float("inf")}
+        values = steps(text, "time")
+        given = [{"slo": limits | {name: parse_value(value, "time")}} for value in values]
+        return [Varied(name, v, plan(case, **asked | g)) for v, g in zip(values, given, strict=True)]
+    if name in NUMBERS:
+        values = steps(text, NUMBERS[name])
+        numbers = [parse_value(value, NUMBERS[name]) for value in values]
+        whole = name in ("npus", "spare_nodes")
+        return [
+            Varied(name, v, plan(case, **asked | {name: int(number) if whole else number}))
+            for v, number in zip(values, numbers, strict=True)
+        ]
+    specs = {kind: getattr(case, kind) for kind in ("hardware", "engine", "model", "workload")}
+    quantity = find_quantity(specs, name)
+    return [
+        Varied(name, value, plan(Case(**apply_overrides(specs, [f"{name}={value}"])), **asked))
+        for value in steps(text, quantity.dimension)
+    ]
+
+
+def plan_request(
+    case: Case,
+    *,
+    npus: int,
+    slo: Mapping[str, Any] | str | None,
+    objective: Objective,
+    rate: float | str | None,
+    top: int,
+    max_concurrency: float | None,
+    spare_nodes: int,
+    reuse: float,
+    without: Iterable[str],
+    kv_precisions: Iterable[str],
+) -> Request:
+    """A checked planning problem; operands as in `plan`.
+
+    Raises
+    ------
+    SpecError
+        With every value that is out of bounds or unknown, at once.
+    """
+    total, node = int(case.hardware.total_npus), int(case.hardware.npus_per_node)
+    problems: list[Problem] = []
+
+    def check(fine: bool, message: str, hint: str) -> None:
+        if not fine:
+            problems.append(Problem(message, hint=hint))
+
+    check(1 <= npus <= total, f"npus = {npus} is out of bounds", f"{case.hardware.name} has {total} NPUs")
+    check(top >= 1, f"top = {top} is out of bounds", "at least 1")
+    check(
+        0 <= spare_nodes * node < npus,
+        f"spare_nodes = {spare_nodes} is out of bounds",
+        f"{npus} NPUs are {npus // node} nodes; at least one must be left",
+    )
+    check(0 <= reuse < 1, f"reuse = {reuse:g} is out of bounds", "a share from 0 to below 1")
+    check(
+        max_concurrency is None or max_concurrency > 0,
+        f"max_concurrency = {max_concurrency} is out of bounds",
+        "above 0",
+    )
+    check(
+        objective in get_args(Objective),
+        with_suggestion(f"objective = '{objective}' is not known", objective, get_args(Objective)),
+        f"one of {', '.join(get_args(Objective))}",
+    )
+    for word, known in [(w, ABLATIONS) for w in without] + [(w, ("bf16", "int8")) for w in kv_precisions]:
+        check(
+            word in known,
+            with_suggestion(f"'{word}' is not known", word, known),
+            f"one of {', '.join(known)}",
+        )
+    per_second = _rate(rate, problems)
+    check(
+        (objective == "throughput") == (rate is None),
+        f"objective {objective} {'takes no' if objective == 'throughput' else 'needs a'} rate",
+        "for example --objective npus --rate 120/s",
+    )
+    if problems:
+        raise SpecError(problems)
+    return Request(
+        npus=npus,
+        slo=read_slo(case, slo),
+        objective=objective,
+        rate=per_second,
+        top=top,
+        max_concurrency=max_concurrency or float("inf"),
+        spare_nodes=spare_nodes,
+        reuse=reuse,
+        without=frozenset(without),
+        kv_precisions=tuple(kv_precisions),
+    )
+
+
+def _rate(rate: float | str | None, problems: list[Problem]) -> float | None:
+    if rate is None:
+        return None
+    try:
+        value = parse_value(rate, "request_rate") if isinstance(rate, str) else float(rate)
+    except SpecError as error:
+        problems += [Problem(f"rate: {p.message}", hint=p.hint) for p in error.problems]
+        return None
+    if not 0 < value < float("inf"):
+        problems.append(Problem(f"rate = {rate} is out of bounds", hint="above 0"))
+    return value
 
 
 def read_slo(case: Case, slo: Mapping[str, Any] | str | None) -> Slo:
-    """Limits from ``tpot=50ms,ttft=2s``; what is not given is the workload's.
+    """Limits from ``tpot=50ms,ttft=2s,e2e=20s``; what is not given is the workload's.
 
     Raises
     ------
     SpecError
         For an unknown limit, a number without a unit and a limit that is not above zero.
     """
-    from cm384model.specs.deployment import Field, read_at
-
     limit = Field("a time limit", "time", low=1e-9)
-    given = read_at(slo or {}, {"tpot": limit, "ttft": limit}, "an SLO")
+    given = read_at(slo or {}, {"tpot": limit, "ttft": limit, "e2e": limit}, "an SLO")
     default = case.workload.slo
-    return Slo(given.get("tpot", float(default.tpot.si)), given.get("ttft", float(default.ttft.si)))
+    return Slo(
+        given.get("tpot", float(default.tpot.si)),
+        given.get("ttft", float(default.ttft.si)),
+        given.get("e2e", float("inf")),
+    )
 
 
 def _case(workload: Name | Case, hardware: Name | None, engine: Name | None, settings: Iterable[str]) -> Case:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,7 +25,65 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="throughput|npus|latency",
+            help="Most requests/s; fewest NPUs or lowest TPOT for --rate.",
+            autocompletion=options.complete_words(("throughput", "npus", "latency")),
+        ),
+    ] = "throughput",
+    rate: Annotated[
+        str | None,
+        typer.Option(metavar="N/s", help="Requests to serve, e.g. 120/s.", show_default=False),
+    ] = None,
     top: Annotated[int, typer.Option(parser=options.whole("--top"), metavar="N", help="Plans to show.")] = 5,
+    max_concurrency: Annotated[
+        int | None,
+        typer.Option(
+            parser=options.whole("--max-concurrency"),
+            metavar="N",
+            help="Most requests that may decode at once.",
+            show_default=False,
+        ),
+    ] = None,
+    spare_nodes: Annotated[
+        int,
+        typer.Option(
+            parser=options.whole("--spare-nodes"), metavar="N", help="Nodes kept free for failures."
+        ),
+    ] = 0,
+    reuse: Annotated[
+        float,
+        typer.Option(metavar="SHARE", help="Share of prompt tokens found in the context cache."),
+    ] = 0.0,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CHOICE",
+            help="Take a choice away: microbatch, mtp, attention-tp, redundancy, caching. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    kv_precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="bf16,int8",
+            help="Precisions of the KV cache to choose from; by default the model's.",
+            show_default=False,
+        ),
+    ] = None,
+    frontier: Annotated[
+        bool, typer.Option("--frontier", help="Show the throughput-TPOT frontier too.")
+    ] = False,
+    vary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=A:B:STEP",
+            help="Plan once per value of a limit, npus, rate or any number, e.g. tpot=10ms:50ms:5ms.",
+            show_default=False,
+        ),
+    ] = None,
     form: options.FormatOption = None,
     output: options.OutputOption = None,
     settings: options.SettingsOption = None,
@@ -33,7 +91,8 @@ def plan(
     """Find the pools of instances that serve the most requests.
 
     Every deployment of prefill and decode is predicted; the plans within the
-    NPUs and the limits are ranked by requests per second.
+    NPUs and the limits are ranked by the objective. What binds, what would
+    help and the weakest inputs follow.
 
     Exit status: 0 a plan, 1 no plan is feasible, 2 bad input.
     """
@@ -41,12 +100,28 @@ def plan(
 
     form = choose_format(form, output)
     from cm384model import api
-    from cm384model.report.plan import plan_report
+    from cm384model.report.plan import plan_report, vary_report
 
+    words = options.case_words(workload, hardware, engine, settings)
+    asked: dict[str, Any] = {
+        "npus": npus,
+        "slo": slo,
+        "objective": objective,
+        "rate": rate,
+        "top": top,
+        "max_concurrency": max_concurrency,
+        "spare_nodes": spare_nodes,
+        "reuse": reuse,
+        "without": without or (),
+        "kv_precisions": kv_precision.split(",") if kv_precision else (),
+    }
     case = api.load_case(workload, hardware=hardware, engine=engine, settings=settings or ())
-    result = api.plan(case, npus=npus, slo=slo, top=top)
-    case_words = options.case_words(workload, hardware, engine, settings)
-    deliver(plan_report(case, result, case_words), form, output)
+    if vary is not None:
+        varied = api.vary_plan(case, vary, **asked)
+        deliver(vary_report(varied), form, output)
+        return ExitStatus.YES if any(r.result.feasible for r in varied) else ExitStatus.NO
+    result = api.plan(case, frontier=frontier, **asked)
+    deliver(plan_report(case, result, words), form, output)
     if result.infeasible is None:
         return ExitStatus.YES
     say_no(result.infeasible.constraint, result.infeasible.nearest, result.infeasible.hint)

@@ -125,10 +125,18 @@ def plan_uncertainty(case: Case, plan: Plan) -> Uncertainty:
         "batch_per_die": d.batch_per_die,
         "microbatches": d.microbatches,
         "draft_tokens": d.draft_tokens,
+        "attention_tp": d.attention_tp,
+        "redundant_experts": d.redundant_experts,
     }
     if d.microbatches > 1:
         decode_at["attention_aic_share"] = d.attention_aic_share
-    prefill_at = {"ep": p.ep, "tokens_per_npu": p.tokens_per_npu, "microbatches": p.microbatches}
+    prefill_at = {
+        "ep": p.ep,
+        "tokens_per_npu": p.tokens_per_npu,
+        "microbatches": p.microbatches,
+        "redundant_experts": p.redundant_experts,
+    }
+    waiting = p.queue_time_s / p.batch_time_s  # at the plan's utilisation the queue goes with the batch
 
     def outputs(varied: Case) -> dict[str, Numeric]:
         step, _ = decode_outputs(varied, decode_deployment(varied, decode_at))
@@ -137,7 +145,7 @@ def plan_uncertainty(case: Case, plan: Plan) -> Uncertainty:
         prefill_rate = p.npus * p.tokens_per_npu / (traffic.prompt_len.si * batch.batch_time)
         return {
             "tpot_s": step.tpot,
-            "ttft_s": batch.batch_time + kv_transfer_time(varied) + step.step_time,
+            "ttft_s": batch.batch_time * (1 + waiting) + kv_transfer_time(varied) + step.step_time,
             "requests_per_s": np.minimum(decode_rate, prefill_rate),
         }
 

@@ -17,12 +17,16 @@ class DecodePool:
     microbatches: int
     attention_aic_share: float
     draft_tokens: int
+    attention_tp: int
+    redundant_experts: int
+    kv_precision: str
     instances: int
     npus: int
     dies: int
     step_time_s: float
     throughput_tokens_per_s_per_npu: float
     capacity_requests_per_s: float
+    utilisation: float
     free_bytes: float
 
 
@@ -33,12 +37,15 @@ class PrefillPool:
     ep: int
     tokens_per_npu: int
     microbatches: int
+    redundant_experts: int
     instances: int
     npus: int
     dies: int
     batch_time_s: float
+    queue_time_s: float
     throughput_tokens_per_s_per_npu: float
     capacity_requests_per_s: float
+    utilisation: float
     free_bytes: float
 
 
@@ -53,6 +60,9 @@ class Plan:
     dies: int
     tpot_s: float
     ttft_s: float
+    e2e_s: float
+    tpot_slack_s: float
+    ttft_slack_s: float
     kv_transfer_s: float
     requests_per_s: float
     throughput_tokens_per_s_per_npu: float
@@ -69,12 +79,25 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Infeasible:
-    """Why no plan exists: the constraint, the nearest miss, one hint."""
+class Marginal:
+    """What one change would be worth to the winner."""
 
-    constraint: str
-    nearest: str
-    hint: str
+    change: str
+    requests_per_s_change: float
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """The most requests per second under one TPOT."""
+
+    tpot_s: float
+    ttft_s: float
+    requests_per_s: float
+    throughput_tokens_per_s: float
+    decode_ep: int
+    batch_per_die: int
+    decode_npus: int
+    prefill_npus: int
 
 
 @dataclass(frozen=True)
@@ -88,6 +111,15 @@ class WeakInput:
 
 
 @dataclass(frozen=True)
+class Infeasible:
+    """Why no plan exists: the constraint, the nearest miss, one hint."""
+
+    constraint: str
+    nearest: str
+    hint: str
+
+
+@dataclass(frozen=True)
 class PlanResult:
     """The ranked plans, or why there is none."""
 
@@ -97,13 +129,20 @@ class PlanResult:
     hardware: str
     engine: str
     model: str
+    objective: str
+    rate_requests_per_s: float | None
     npus: int
     slo: Mapping[str, float]
     plans: tuple[Plan, ...]
     candidates: int
+    evaluated_candidates: int
     feasible_candidates: int
     rejected: Mapping[str, int]
     infeasible: Infeasible | None
     elapsed_s: float
+    binding: str = ""
+    marginals: tuple[Marginal, ...] = ()
+    runner_up: str = ""
+    frontier: tuple[FrontierPoint, ...] = ()
     weakest_inputs: tuple[WeakInput, ...] = ()
     schema: int = SCHEMA

@@ -1,51 +1,98 @@
-"""From candidates to plans: how many instances of which kind serve the most requests."""
+"""From a request to ranked plans."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from cm384model.planning.explain import bound_by, less_than_a_node, why_infeasible
-from cm384model.planning.pairs import Options, Pairs, Slo, decode_options, pairs, prefill_options
-from cm384model.planning.results import DecodePool, Infeasible, Plan, PlanResult, PrefillPool
-from cm384model.planning.space import Candidates, decode_candidates, prefill_candidates
+from cm384model.planning.explain import bound_by, less_than_a_node, runner_up, why_infeasible
+from cm384model.planning.marginal import marginals
+from cm384model.planning.pairs import Pools, Problem, best_pools
+from cm384model.planning.request import Request
+from cm384model.planning.results import DecodePool, FrontierPoint, Infeasible, Plan, PlanResult, PrefillPool
+from cm384model.planning.space import Explored, decode_space, prefill_space
 from cm384model.prediction.case import Case
 from cm384model.prediction.serving import kv_transfer_time
 
+FRONTIER_POINTS = 24
 
-def plan_case(case: Case, npus: int, slo: Slo, top: int) -> PlanResult:
-    """The plans that serve the most requests per second within ``npus``.
 
-    Ranked by requests per second, then lower TPOT, then fewer NPUs, then lower TTFT: the
-    winner is the lexicographic optimum over every pair of candidates and every number of
-    whole instances, so no feasible plan beats it in all four.
+def plan_case(case: Case, request: Request, *, frontier: bool = False) -> PlanResult:
+    """The best plans for a request, why they are the best, and what would help.
+
+    The winner is the exact optimum over every pair of deployments and every number of whole
+    instances, in the order that `best_pools` states.
     """
     started = time.perf_counter()
+    npus = request.npus - request.spare_nodes * int(case.hardware.npus_per_node)
     if npus < case.hardware.npus_per_node:
-        return _result(case, npus, slo, (), {}, less_than_a_node(case, npus), started)
-    decode = decode_candidates(case, npus, slo.tpot)
-    prefill = prefill_candidates(case, npus, slo.ttft)
-    transfer = float(kv_transfer_time(case))
-    decode_choice, prefill_choice = decode_options(case, decode), prefill_options(case, prefill)
-    found = pairs(npus, slo, transfer, decode_choice, prefill_choice)
-    plans = _ranked(case, decode, prefill, decode_choice, prefill_choice, found, transfer, top)
-    infeasible = None if plans else why_infeasible(case, npus, slo, transfer, decode, prefill)
+        return _result(case, request, (), {}, less_than_a_node(case, npus), started)
+    decode, prefill = decode_space(case, request, npus), prefill_space(case, request, npus)
+    problem = problem_of(case, request, npus, decode, prefill)
+    pools = best_pools(problem)
     spaces = {"decode": decode, "prefill": prefill}
-    return _result(case, npus, slo, plans, spaces, infeasible, started)
+    if not len(pools):
+        return _result(case, request, (), spaces, why_infeasible(case, problem, decode, prefill), started)
+    plans = plans_of(case, problem, pools)
+    result = _result(case, request, plans, spaces, None, started)
+    binding, values = marginals(case, request, npus, plans[0])
+    return replace(
+        result,
+        binding=binding,
+        marginals=values,
+        runner_up=runner_up(plans),
+        frontier=frontier_of(case, problem) if frontier else (),
+        elapsed_s=time.perf_counter() - started,
+    )
+
+
+def problem_of(case: Case, request: Request, npus: int, decode: Explored, prefill: Explored) -> Problem:
+    """What the pools are chosen from and what they must keep."""
+    transfer, output_len = float(kv_transfer_time(case)), float(case.workload.traffic.output_len.si)
+    return Problem(request, npus, transfer, output_len, decode.options, prefill.options)
+
+
+def frontier_of(case: Case, problem: Problem) -> tuple[FrontierPoint, ...]:
+    """Most requests per second as a function of the TPOT limit, up to the limit given."""
+    tpot = problem.decode.tpot
+    points: list[FrontierPoint] = []
+    for limit in np.geomspace(tpot.min(), tpot.max(), FRONTIER_POINTS):
+        rows = np.flatnonzero(tpot <= limit * (1 + 1e-12))
+        request = replace(problem.request, objective="throughput", top=1)
+        best = best_pools(replace(problem, request=request, decode=problem.decode.take(rows)))
+        if not len(best):
+            continue
+        plan = plans_of(case, replace(problem, request=request, decode=problem.decode.take(rows)), best)[0]
+        if points and plan.requests_per_s <= points[-1].requests_per_s:
+            continue
+        points.append(
+            FrontierPoint(
+                plan.tpot_s,
+                plan.ttft_s,
+                plan.requests_per_s,
+                plan.throughput_tokens_per_s,
+                plan.decode.ep,
+                plan.decode.batch_per_die,
+                plan.decode.npus,
+                plan.prefill.npus,
+            )
+        )
+    return tuple(points)
 
 
 def _result(
     case: Case,
-    npus: int,
-    slo: Slo,
+    request: Request,
     plans: tuple[Plan, ...],
-    spaces: dict[str, Candidates],
+    spaces: dict[str, Explored],
     infeasible: Infeasible | None,
     started: float,
 ) -> PlanResult:
+    limits = {"tpot_s": request.slo.tpot, "ttft_s": request.slo.ttft}
+    if np.isfinite(request.slo.e2e):
+        limits["e2e_s"] = request.slo.e2e
     return PlanResult(
         feasible=bool(plans),
         reasons=() if infeasible is None else (infeasible.constraint,),
@@ -53,108 +100,108 @@ def _result(
         hardware=case.hardware.name,
         engine=case.engine.name,
         model=case.model.name,
-        npus=npus,
-        slo={"tpot_s": slo.tpot, "ttft_s": slo.ttft},
+        objective=request.objective,
+        rate_requests_per_s=request.rate,
+        npus=request.npus,
+        slo=limits,
         plans=plans,
         candidates=sum(space.size for space in spaces.values()),
-        feasible_candidates=sum(int(np.count_nonzero(space.feasible)) for space in spaces.values()),
-        rejected={
-            f"{phase}.{name}": n for phase, space in spaces.items() for name, n in space.counts().items()
-        },
+        evaluated_candidates=sum(space.evaluated for space in spaces.values()),
+        feasible_candidates=sum(space.feasible for space in spaces.values()),
+        rejected={f"{phase}.{name}": n for phase, s in spaces.items() for name, n in s.rejected.items()},
         infeasible=infeasible,
         elapsed_s=time.perf_counter() - started,
     )
 
 
-def _ranked(
-    case: Case,
-    decode: Candidates,
-    prefill: Candidates,
-    decode_choice: Options,
-    prefill_choice: Options,
-    found: Pairs,
-    transfer: float,
-    top: int,
-) -> tuple[Plan, ...]:
+def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
+    """Combinations as plans, in their order."""
     plans: list[Plan] = []
-    seen: set[tuple[int, int]] = set()
-    for row in found.best_first():
-        d, p = int(found.decode[row]), int(found.prefill[row])
-        sizes = (int(decode_choice.size[d]), int(prefill_choice.size[p]))
-        if sizes in seen:
-            continue
-        seen.add(sizes)
-        decode_pool = _decode_pool(case, decode, decode_choice, d, int(found.decode_instances[row]))
-        prefill_pool = _prefill_pool(case, prefill, prefill_choice, p, int(found.prefill_instances[row]))
-        rate, tpot = float(found.rate[row]), float(found.tpot[row])
-        used = decode_pool.npus + prefill_pool.npus
-        output_len = float(case.workload.traffic.output_len.si)
+    for row in range(len(pools)):
+        rate, tpot, ttft = (float(column[row]) for column in (pools.rate, pools.tpot, pools.ttft))
+        decode = _decode_pool(case, problem, int(pools.decode[row]), int(pools.decode_instances[row]), rate)
+        prefill = _prefill_pool(
+            case, problem, int(pools.prefill[row]), int(pools.prefill_instances[row]), rate
+        )
+        used = decode.npus + prefill.npus
+        first = plans[0] if plans else None
         plan = Plan(
-            rank=len(plans) + 1,
-            decode=decode_pool,
-            prefill=prefill_pool,
+            rank=row + 1,
+            decode=decode,
+            prefill=prefill,
             npus=used,
-            dies=decode_pool.dies + prefill_pool.dies,
+            dies=decode.dies + prefill.dies,
             tpot_s=tpot,
-            ttft_s=float(found.ttft[row]),
-            kv_transfer_s=transfer,
+            ttft_s=ttft,
+            e2e_s=ttft + problem.output_len * tpot,
+            tpot_slack_s=problem.request.slo.tpot - tpot,
+            ttft_slack_s=problem.request.slo.ttft - ttft,
+            kv_transfer_s=problem.transfer,
             requests_per_s=rate,
-            throughput_tokens_per_s_per_npu=rate * output_len / used,
-            throughput_tokens_per_s=rate * output_len,
-            concurrency=rate * output_len * tpot,
-            relative=1.0 if not plans else rate / plans[0].requests_per_s,
+            throughput_tokens_per_s_per_npu=rate * problem.output_len / used,
+            throughput_tokens_per_s=rate * problem.output_len,
+            concurrency=rate * problem.output_len * tpot,
+            relative=_relative(problem, first, rate, used, tpot),
             bound_by="",
         )
         plans.append(replace(plan, bound_by=bound_by(case, plan)))
-        if len(plans) == top:
-            break
     return tuple(plans)
 
 
-def _decode_pool(
-    case: Case, candidates: Candidates, options: Options, row: int, instances: int
-) -> DecodePool:
-    index = np.unravel_index(int(options.index[row]), candidates.shape)
-    at = candidates.at(_ints(index))
-    npus = int(options.npus[row])
-    share = at["attention_aic_share"]
-    tpot = float(candidates.values["tpot"][index])
+def _relative(problem: Problem, first: Plan | None, rate: float, npus: int, tpot: float) -> float:
+    """The objective beside the winner's; below 1 is worse."""
+    if first is None:
+        return 1.0
+    objective = problem.request.objective
+    if objective == "throughput":
+        return rate / first.requests_per_s
+    return first.npus / npus if objective == "npus" else first.tpot_s / tpot
+
+
+def _decode_pool(case: Case, problem: Problem, row: int, instances: int, rate: float) -> DecodePool:
+    options = problem.decode
+    at = options.at(row)
+    share, tpot = float(at["attention_aic_share"]), float(options.tpot[row])
+    capacity = float(options.rate[row]) * instances
     return DecodePool(
         ep=int(at["ep"]),
         batch_per_die=int(at["batch_per_die"]),
         microbatches=2 if share < 1 else 1,
         attention_aic_share=share,
         draft_tokens=int(at["draft_tokens"]),
+        attention_tp=int(at["attention_tp"]),
+        redundant_experts=int(at["redundant_experts"]),
+        kv_precision=str(at["kv_precision"]),
         instances=instances,
-        npus=npus * instances,
+        npus=int(options.npus[row]) * instances,
         dies=int(at["ep"]) * instances,
-        step_time_s=float(candidates.values["step_time"][index]),
-        throughput_tokens_per_s_per_npu=at["batch_per_die"] * case.hardware.dies_per_npu / tpot,
-        capacity_requests_per_s=float(options.rate[row]) * instances,
-        free_bytes=float(candidates.values["free"][index]),
+        step_time_s=float(options.delay[row]),
+        throughput_tokens_per_s_per_npu=float(at["batch_per_die"] * case.hardware.dies_per_npu) / tpot,
+        capacity_requests_per_s=capacity,
+        utilisation=rate / capacity,
+        free_bytes=float(options.free[row]),
     )
 
 
-def _prefill_pool(
-    case: Case, candidates: Candidates, options: Options, row: int, instances: int
-) -> PrefillPool:
-    index = np.unravel_index(int(options.index[row]), candidates.shape)
-    at = candidates.at(_ints(index))
+def _prefill_pool(case: Case, problem: Problem, row: int, instances: int, rate: float) -> PrefillPool:
+    options = problem.prefill
+    at = options.at(row)
+    capacity = float(options.rate[row]) * instances
     npus = int(options.npus[row])
-    batch_time = float(candidates.values["batch_time"][index])
+    delay = float(problem.prefill_delay(rate, np.array(row), instances))
+    prompt_len = float(case.workload.traffic.prompt_len.si)
     return PrefillPool(
         ep=int(at["ep"]),
         tokens_per_npu=int(at["tokens_per_npu"]),
         microbatches=int(at["microbatches"]),
+        redundant_experts=int(at["redundant_experts"]),
         instances=instances,
         npus=npus * instances,
         dies=int(at["ep"]) * instances,
-        batch_time_s=batch_time,
-        throughput_tokens_per_s_per_npu=at["tokens_per_npu"] / batch_time,
-        capacity_requests_per_s=float(options.rate[row]) * instances,
-        free_bytes=float(candidates.values["free"][index]),
+        batch_time_s=float(options.delay[row]),
+        queue_time_s=max(delay - float(options.delay[row]), 0.0),
+        throughput_tokens_per_s_per_npu=float(options.rate[row]) * prompt_len / npus,
+        capacity_requests_per_s=capacity,
+        utilisation=rate / capacity,
+        free_bytes=float(options.free[row]),
     )
-
-
-def _ints(index: Any) -> tuple[int, ...]:
-    return tuple(int(i) for i in index)

@@ -1,93 +1,212 @@
-"""The space of deployments as sparse axes, evaluated in one pass, with masks and reasons.
+"""Every deployment of a phase, as sparse axes, and those of them that are worth combining.
 
 Axes are arrays of shape ``(n, 1, 1, ...)``; a term that does not use an axis is never
-evaluated along it, so broadcasting is the memoisation.
+evaluated along it, so broadcasting is the memoisation. The space is walked in slices that fit
+the processor's cache, and of each slice only the options that can still win are kept, so memory
+does not grow with the space.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cm384model.numeric import Numeric
+from cm384model.planning.request import Request
 from cm384model.prediction.case import Case
 from cm384model.prediction.decode import DecodeDeployment, decode_step
 from cm384model.prediction.evaluate import core_shares
 from cm384model.prediction.prefill import PrefillDeployment, prefill_batch
+from cm384model.specs.spec import replace_node
 
 CHUNK = 100_000
-"""Candidates evaluated at once: their arrays stay in the processor's cache."""
+"""Candidates evaluated at once: their arrays stay in the processor's cache. [-]"""
+
+RISING_BLOCK = 16
+"""Values of the rising axis evaluated at once. [-]"""
+
+MAX_BATCH_PER_DIE = 512
+MAX_DRAFT_TOKENS = 3
+ATTENTION_TP = (1.0, 2.0, 4.0)
+MAX_TOKENS_PER_NPU = 65536
+TOKENS_STEP = 1024
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """Every deployment of one phase.
+class Options:
+    """Deployments of one phase that no other of their kind beats, as columns of one length.
 
     Attributes
     ----------
     axes : dict of str to array
-        1-D values by name, in the order of the dimensions.
-    values : dict of str to array
-        Predicted quantities over the whole space, by name.
-    reasons : dict of str to bool array
-        Where a constraint forbids a candidate, by reason.
+        The value of every decision.
+    npus : array
+        NPUs of one instance. [-]
+    rate : array
+        Requests per second that one instance can serve. [1/s]
+    tpot : array
+        Time per output token; zero for prefill. [s]
+    delay : array
+        What a request waits in the phase: one decode step, or the prefill of a full batch. [s]
+    free : array
+        Memory left on a die. [B]
+    alone : array
+        Prefill of one prompt alone; zero for decode. [s]
+    prompts : array
+        Prompts of a full prefill batch; zero for decode. [-]
     """
 
     axes: dict[str, np.ndarray]
-    values: dict[str, np.ndarray]
-    reasons: dict[str, np.ndarray]
+    npus: np.ndarray
+    rate: np.ndarray
+    tpot: np.ndarray
+    delay: np.ndarray
+    free: np.ndarray
+    alone: np.ndarray
+    prompts: np.ndarray
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the space."""
-        return tuple(len(axis) for axis in self.axes.values())
+    def __len__(self) -> int:
+        return len(self.npus)
 
-    @property
-    def size(self) -> int:
-        """Number of candidates."""
-        return int(np.prod(self.shape))
+    def at(self, row: int) -> dict[str, Any]:
+        """Every decision of one row."""
+        return {name: column[row] for name, column in self.axes.items()}
 
-    @property
-    def feasible(self) -> np.ndarray:
-        """Where no constraint forbids a candidate."""
-        return self.allowed()
+    def take(self, rows: np.ndarray) -> Options:
+        """Some of the rows."""
+        columns = {n: c[rows] for n, c in vars(self).items() if n != "axes"}
+        return Options({name: column[rows] for name, column in self.axes.items()}, **columns)
 
-    def allowed(self, ignoring: str = "") -> np.ndarray:
-        """Where no constraint forbids a candidate, one of them left out of account."""
-        masks = [mask for reason, mask in self.reasons.items() if reason != ignoring]
-        forbidden: np.ndarray = np.logical_or.reduce(masks)
-        return ~forbidden
-
-    def counts(self) -> dict[str, int]:
-        """Candidates that each reason forbids."""
-        return {reason: int(np.count_nonzero(mask)) for reason, mask in self.reasons.items()}
-
-    def at(self, index: tuple[int, ...]) -> dict[str, float]:
-        """Values of all axes at one candidate."""
-        return {name: float(axis[i]) for (name, axis), i in zip(self.axes.items(), index, strict=True)}
+    @staticmethod
+    def joined(parts: list[Options]) -> Options:
+        """One set of options from several."""
+        names = parts[0].axes
+        columns = {n: np.concatenate([vars(p)[n] for p in parts]) for n in vars(parts[0]) if n != "axes"}
+        return Options({n: np.concatenate([p.axes[n] for p in parts]) for n in names}, **columns)
 
 
-def evaluate(
-    axes: dict[str, np.ndarray], predict: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
-) -> Candidates:
-    """Evaluate ``predict`` over the product of ``axes``, a slice of the first axis at a time.
+@dataclass(frozen=True)
+class Explored:
+    """What became of a space: its size, what was evaluated, what each reason forbade, the options."""
 
-    ``predict`` takes the axes as sparse arrays and returns the quantities and the masks to keep.
+    size: int
+    evaluated: int
+    feasible: int
+    rejected: dict[str, int]
+    options: Options
+    nearest: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One evaluated part of a space: columns of an `Options` row per candidate, and masks."""
+
+    columns: dict[str, Numeric]
+    reasons: dict[str, Numeric]
+
+
+def explore(
+    axes: dict[str, np.ndarray], rising: str, kind: tuple[str, ...], evaluate: Callable[..., Slice]
+) -> Explored:
+    """Evaluate the product of ``axes`` and keep the options that no other of their kind beats.
+
+    Every constraint that ``evaluate`` names must forbid more, never less, as the ``rising`` axis
+    grows: memory, step time and batch time do, because every law is nondecreasing in the tokens.
+    So when the largest value of a block leaves no candidate, no larger value can, and the rest
+    of the slice is not evaluated.
     """
-    shape = tuple(len(axis) for axis in axes.values())
-    step = max(1, CHUNK // int(np.prod(shape[1:])))
-    first, *others = axes.values()
-    kept: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
-    for start in range(0, len(first), step):
-        part = slice(start, start + step)
-        outputs = predict(*np.meshgrid(first[part], *others, indexing="ij", sparse=True))
-        for store, output, dtype in zip(kept, outputs, (float, bool), strict=True):
-            for name, values in output.items():
-                store.setdefault(name, np.empty(shape, dtype))[part] = values
-    return Candidates(axes, *kept)
+    names, shape = list(axes), tuple(len(axis) for axis in axes.values())
+    first, along = names[0], names.index(rising)
+    block = min(RISING_BLOCK, shape[along])
+    others = int(np.prod(shape)) // (shape[0] * shape[along]) * block
+    step = max(1, CHUNK // others)
+    rejected: Counter[str] = Counter()
+    nearest: dict[str, float] = {}
+    kept: list[Options] = []
+    evaluated = feasible = 0
+    for start in range(0, shape[0], step):
+        for low in range(0, shape[along], block):
+            part = axes | {
+                first: axes[first][start : start + step],
+                rising: axes[rising][low : low + block],
+            }
+            sparse = np.meshgrid(*part.values(), indexing="ij", sparse=True)
+            here = tuple(len(axis) for axis in part.values())
+            result = evaluate(*sparse)
+            allowed = np.ones(here, dtype=bool)
+            for reason, mask in result.reasons.items():
+                mask = np.broadcast_to(mask, here)
+                rejected[reason] += int(np.count_nonzero(mask))
+                allowed &= ~mask
+            evaluated += allowed.size
+            rows = np.flatnonzero(allowed)
+            feasible += len(rows)
+            _note_nearest(nearest, result, here)
+            if len(rows):
+                kept.append(undominated(_options(names, sparse, here, rows, result), kind))
+            if not allowed.take(-1, axis=along).any():
+                break
+    size = int(np.prod(shape))
+    rejected["pruned"] = size - evaluated
+    options = undominated(Options.joined(kept), kind) if kept else _no_options(names)
+    return Explored(size, evaluated, feasible, dict(rejected), options, nearest)
+
+
+def _note_nearest(nearest: dict[str, float], result: Slice, shape: tuple[int, ...]) -> None:
+    """The best memory of all candidates, and the best times of those that fit."""
+    free = np.broadcast_to(result.columns["free"], shape)
+    nearest["free"] = max(nearest.get("free", -np.inf), float(free.max()))
+    fits = ~np.broadcast_to(result.reasons["hbm"], shape)
+    if fits.any():
+        for name in ("tpot", "delay"):
+            best = float(np.broadcast_to(result.columns[name], shape)[fits].min())
+            nearest[name] = min(nearest.get(name, np.inf), best)
+
+
+def _options(
+    names: list[str], sparse: tuple[np.ndarray, ...], shape: tuple[int, ...], rows: np.ndarray, result: Slice
+) -> Options:
+    def flat(values: Numeric) -> np.ndarray:
+        taken: np.ndarray = np.broadcast_to(values, shape).ravel()[rows]
+        return taken
+
+    axes = {name: flat(axis) for name, axis in zip(names, sparse, strict=True)}
+    return Options(axes, **{name: flat(values) for name, values in result.columns.items()})
+
+
+def _no_options(names: list[str]) -> Options:
+    empty = np.zeros(0)
+    columns = ("npus", "rate", "tpot", "delay", "free", "alone", "prompts")
+    return Options(dict.fromkeys(names, empty), **dict.fromkeys(columns, empty))
+
+
+def undominated(options: Options, kind: tuple[str, ...]) -> Options:
+    """The options that no other of the same kind beats in both rate and delay."""
+    keys = np.zeros(len(options))
+    for name in kind:
+        values, codes = np.unique(options.axes[name], return_inverse=True)
+        keys = keys * len(values) + codes
+    return options.take(frontier(keys, options.rate, options.delay))
+
+
+def frontier(kind: np.ndarray, rate: np.ndarray, cost: np.ndarray) -> np.ndarray:
+    """Positions that no other position of the same kind beats in both rate and cost.
+
+    In the order of falling rate (then cost), a row is on the frontier when its cost is below
+    that of every row before it.
+    """
+    order = np.lexsort((cost, -rate, kind))
+    keep = np.zeros(len(order), dtype=bool)
+    starts = np.flatnonzero(np.diff(kind[order], prepend=np.nan))
+    for start, stop in zip(starts, [*starts[1:], len(order)], strict=False):
+        costs = cost[order[start:stop]]
+        keep[start] = True
+        keep[start + 1 : stop] = costs[1:] < np.minimum.accumulate(costs)[:-1]
+    return order[keep]
 
 
 def instance_sizes(case: Case, npus: int) -> np.ndarray:
@@ -97,84 +216,132 @@ def instance_sizes(case: Case, npus: int) -> np.ndarray:
     return dies_per_node * np.arange(1, nodes + 1, dtype=float)
 
 
-MAX_BATCH_PER_DIE = 128
-MAX_DRAFT_TOKENS = 3
-MAX_TOKENS_PER_NPU = 65536
-TOKENS_STEP = 1024
+def redundancies(case: Case, request: Request) -> np.ndarray:
+    """Numbers of redundant experts to choose from: none, or the engine's. [-]"""
+    default = float(case.engine.layout.redundant_experts.si)
+    return np.array([0.0] if "redundancy" in request.without else sorted({0.0, default}))
 
 
-def decode_candidates(case: Case, npus: int, tpot_limit: float) -> Candidates:
-    """All decode deployments: EP x requests per die x schedule x draft tokens.
+Only = dict[str, np.ndarray]
+"""Axes held at some of their values."""
 
-    The schedule axis is "serial" (share 1), then two microbatches with each split of the AIC
-    cores.
+
+def decode_space(case: Case, request: Request, npus: int, only: Only | None = None) -> Explored:
+    """All decode deployments: EP x requests x schedule x drafts x attention TP x redundancy x KV precision.
+
+    The schedule axis is "serial" (share 1), then two microbatches with each split of the cores.
+    With draft tokens given, step time and TPOT fall together, so they make the kind.
     """
-    system, acceptance = case.system, float(case.workload.serving.acceptance.si)
-    imbalance = case.imbalance(case.workload.serving.balance)
-    redundant = float(case.engine.layout.redundant_experts.si)
-    most_drafts = MAX_DRAFT_TOKENS if case.model.architecture.mtp_layers.si else 0
+    precisions = request.kv_precisions or (case.model.precision.kv,)
+    explored = [_decode_space(case, request, npus, precision, only or {}) for precision in precisions]
+    if len(explored) == 1:
+        return explored[0]
+    rejected = sum((Counter(e.rejected) for e in explored), Counter())
+    options = undominated(Options.joined([e.options for e in explored]), ("ep", "draft_tokens"))
+    nearest = {
+        "free": max(e.nearest["free"] for e in explored),
+        "tpot": min(e.nearest.get("tpot", np.inf) for e in explored),
+        "delay": min(e.nearest.get("delay", np.inf) for e in explored),
+    }
+    size, evaluated, feasible = (
+        sum(getattr(e, n) for e in explored) for n in ("size", "evaluated", "feasible")
+    )
+    return Explored(size, evaluated, feasible, dict(rejected), options, nearest)
 
-    def predict(ep: Numeric, batch: Numeric, share: Numeric, draft: Numeric) -> Any:
+
+def _decode_space(case: Case, request: Request, npus: int, kv_precision: str, only: Only) -> Explored:
+    case = replace(case, model=replace_node(case.model, "precision.kv", kv_precision))
+    system, acceptance = case.system, case.workload.serving.acceptance.si
+    balance, output_len = case.workload.serving.balance, case.workload.traffic.output_len.si
+    drafting = case.model.architecture.mtp_layers.si > 0 and "mtp" not in request.without
+    shares = np.zeros(0) if "microbatch" in request.without else core_shares(case)
+
+    def evaluate(
+        ep: Numeric, batch: Numeric, share: Numeric, draft: Numeric, tp: Numeric, redundant: Numeric
+    ) -> Slice:
         microbatches = np.where(share < 1, 2.0, 1.0)
-        step = decode_step(
-            system,
-            DecodeDeployment(
-                ep=ep,
-                batch_per_die=batch,
-                kv_len=case.decode_kv_len,
-                microbatches=microbatches,
-                attention_aic_share=share,
-                draft_tokens=draft,
-                acceptance=acceptance,
-                imbalance=imbalance,
-                redundant_experts=redundant,
-            ),
+        deployment = DecodeDeployment(
+            ep=ep,
+            batch_per_die=batch,
+            kv_len=case.decode_kv_len,
+            microbatches=microbatches,
+            attention_aic_share=share,
+            draft_tokens=draft,
+            acceptance=acceptance,
+            imbalance=case.imbalance(balance, redundant),
+            redundant_experts=redundant,
+            attention_tp=tp,
         )
-        masks = {
-            "hbm": step.memory.free < 0,
-            "tpot": step.tpot > tpot_limit,
-            "microbatch": (microbatches > 1) & (batch < 2),
+        step = decode_step(system, deployment)
+        columns = {
+            "npus": ep / case.hardware.dies_per_npu,
+            "rate": batch * ep / (output_len * step.tpot),
+            "tpot": step.tpot,
+            "delay": step.step_time,
+            "free": step.memory.free,
+            "alone": 0.0,
+            "prompts": 0.0,
         }
-        return {"tpot": step.tpot, "step_time": step.step_time, "free": step.memory.free}, masks
+        return Slice(columns, {"hbm": step.memory.free < 0, "tpot": step.tpot > request.slo.tpot})
 
     axes = {
         "ep": instance_sizes(case, npus),
         "batch_per_die": np.arange(1, MAX_BATCH_PER_DIE + 1, dtype=float),
-        "attention_aic_share": np.concatenate([[1.0], core_shares(case)]),
-        "draft_tokens": np.arange(0, most_drafts + 1, dtype=float),
+        "attention_aic_share": np.concatenate([[1.0], shares]),
+        "draft_tokens": np.arange(0, MAX_DRAFT_TOKENS + 1 if drafting else 1, dtype=float),
+        "attention_tp": np.array([1.0] if "attention-tp" in request.without else ATTENTION_TP),
+        "redundant_experts": redundancies(case, request),
     }
-    return evaluate(axes, predict)
+    found = explore(axes | only, "batch_per_die", ("ep", "draft_tokens"), evaluate)
+    precision = np.full(len(found.options), kv_precision)
+    return replace(
+        found, options=replace(found.options, axes=found.options.axes | {"kv_precision": precision})
+    )
 
 
-def prefill_candidates(case: Case, npus: int, ttft_limit: float) -> Candidates:
-    """All prefill deployments: EP x tokens per NPU x microbatches."""
-    system, prompt_len = case.system, float(case.workload.traffic.prompt_len.si)
-    imbalance = case.imbalance(case.workload.serving.balance)
-    redundant = float(case.engine.layout.redundant_experts.si)
+def prefill_space(case: Case, request: Request, npus: int, only: Only | None = None) -> Explored:
+    """All prefill deployments: EP x tokens per NPU x microbatches x redundancy.
 
-    def predict(ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric) -> Any:
-        batch = prefill_batch(
-            system,
-            PrefillDeployment(
-                ep=ep,
-                tokens_per_npu=tokens_per_npu,
-                prompt_len=prompt_len,
-                microbatches=microbatches,
-                imbalance=imbalance,
-                redundant_experts=redundant,
-            ),
+    A batch that holds less than a prompt is a chunk of it: the prompt takes several.
+    """
+    system, prompt_len = case.system, case.workload.traffic.prompt_len.si
+    balance = case.workload.serving.balance
+    reuse = 0.0 if "caching" in request.without else request.reuse
+    halves = [1.0] if "microbatch" in request.without else [1.0, 2.0]
+
+    def batch_of(ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric, redundant: Numeric) -> Any:
+        deployment = PrefillDeployment(
+            ep=ep,
+            tokens_per_npu=tokens_per_npu,
+            prompt_len=prompt_len,
+            microbatches=microbatches,
+            imbalance=case.imbalance(balance, redundant),
+            redundant_experts=redundant,
+            reuse=reuse,
         )
-        prompts = tokens_per_npu * ep / case.hardware.dies_per_npu / prompt_len
-        masks = {
-            "hbm": batch.memory.free < 0,
-            "ttft": batch.batch_time > ttft_limit,
-            "prompt": prompts < microbatches,
+        return prefill_batch(system, deployment)
+
+    def evaluate(ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric, redundant: Numeric) -> Slice:
+        npus_each = ep / case.hardware.dies_per_npu
+        batch = batch_of(ep, tokens_per_npu, microbatches, redundant)
+        prompts = tokens_per_npu * npus_each / prompt_len
+        one = np.minimum(prompt_len / npus_each, tokens_per_npu)
+        chunks = np.ceil(prompt_len / (tokens_per_npu * npus_each))
+        columns = {
+            "npus": npus_each,
+            "rate": prompts / batch.batch_time,
+            "tpot": 0.0,
+            "delay": chunks * batch.batch_time,
+            "free": batch.memory.free,
+            "alone": chunks * batch_of(ep, one, microbatches, redundant).batch_time,
+            "prompts": prompts,
         }
-        return {"batch_time": batch.batch_time, "free": batch.memory.free}, masks
+        return Slice(columns, {"hbm": batch.memory.free < 0, "ttft": batch.batch_time > request.slo.ttft})
 
     axes = {
         "ep": instance_sizes(case, npus),
         "tokens_per_npu": TOKENS_STEP * np.arange(1, MAX_TOKENS_PER_NPU // TOKENS_STEP + 1, dtype=float),
-        "microbatches": np.array([1.0, 2.0]),
+        "microbatches": np.array(halves),
+        "redundant_experts": redundancies(case, request),
     }
-    return evaluate(axes, predict)
+    return explore(axes | (only or {}), "tokens_per_npu", ("ep",), evaluate)

@@ -9,12 +9,14 @@ from pathlib import Path
 from cm384model.laws.moe import redundancy_imbalance
 from cm384model.numeric import Numeric
 from cm384model.prediction.system import System
+from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.engine import Engine
 from cm384model.specs.hardware import Hardware
 from cm384model.specs.load import load_engine, load_hardware, load_model_of, load_workload
 from cm384model.specs.model import Model
 from cm384model.specs.overrides import apply_overrides
-from cm384model.specs.spec import replace_value
+from cm384model.specs.quantity import Quantity
+from cm384model.specs.spec import node_at, replace_value
 from cm384model.specs.workload import Workload
 
 DEFAULT_HARDWARE = "cloudmatrix384"
@@ -57,6 +59,20 @@ class Case:
             balanced=constants.imbalance_eplb.si,
             reference_experts=reference,
         )
+
+    def quantity(self, path: str) -> Quantity:
+        """The number at a path such as ``hardware.die.hbm_bandwidth``.
+
+        Raises
+        ------
+        SpecError
+            If there is none.
+        """
+        kind, _, rest = path.partition(".")
+        node = node_at(getattr(self, kind), rest)
+        if not isinstance(node, Quantity):
+            raise SpecError.of(f"{path} is no number")
+        return node
 
     def replaced(self, path: str, value: Numeric) -> Case:
         """The case with one number at another value in SI units: a number, or an array for many at once.

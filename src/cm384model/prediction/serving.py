@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cm384model.numeric import Numeric
 from cm384model.prediction.case import Case
 from cm384model.prediction.memory import kv_bytes_per_token_layer
@@ -21,3 +23,16 @@ def kv_transfer_time(case: Case) -> Numeric:
     that hold its slices send at the same time, so the receiver is the narrow end.
     """
     return transfer(Die(case.hardware), "kv_transfer", request_kv_bytes(case), plane="rdma").time
+
+
+def prefill_delay(
+    rate: Numeric, *, instances: Numeric, prompts: Numeric, full_time: Numeric, alone_time: Numeric
+) -> Numeric:
+    """Mean time from arrival to the end of prefill, at a rate of Poisson arrivals. [s]
+
+    Nondecreasing in the rate, infinite where the pool cannot serve it.
+    """
+    utilisation = rate * full_time / (instances * prompts)
+    stable = np.minimum(utilisation, 1 - 1e-9)
+    wait = 0.5 * stable ** (np.sqrt(2 * (instances + 1)) - 1) / (instances * (1 - stable)) * full_time
+    return np.where(utilisation < 1, wait + full_time, np.inf)

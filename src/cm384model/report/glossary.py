@@ -87,6 +87,27 @@ capacity_requests_per_s | requests/s | requests that one pool could serve alone
 concurrency | - | requests in decode at once
 relative | - | requests per second over those of the best plan
 bound_by | - | pool that limits the plan and its largest term
+objective | - | what the plan optimises: throughput, npus or latency
+rate_requests_per_s | requests/s | request rate that the plan must serve
+evaluated_candidates | - | candidates that were predicted; the others cannot be feasible
+e2e_s | s | time from arrival to the last token
+tpot_slack_s | s | what is left of the TPOT limit
+ttft_slack_s | s | what is left of the TTFT limit
+queue_time_s | s | mean time that a prompt waits before its prefill starts
+utilisation | - | share of the capacity that the rate uses
+attention_tp | - | dies that share the heads of their requests in decode
+kv_precision | - | precision of the KV cache
+binding | - | limit that costs the plan most requests per second
+marginals | - | what single changes would be worth to the best plan
+change | - | one single change
+runner_up | - | what the second plan trades against the first
+frontier | - | most requests per second as a function of TPOT
+decode_ep | - | expert-parallel degree of a decode instance
+decode_npus | - | NPUs of all decode instances
+prefill_npus | - | NPUs of all prefill instances
+varied | - | input that --vary changes
+value | - | its value
+result | - | the plan under it
 weakest_inputs | - | inputs whose ranges move the request rate of the winner most
 requests_per_s_change | - | relative change of the request rate; _low and _high at the ends of a range
 rank | - | place of the plan, 1 the best

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 
 from cm384model.planning.results import DecodePool, Plan, PlanResult, PrefillPool
+from cm384model.planning.vary import Varied
 from cm384model.prediction.case import Case
 from cm384model.report.blocks import Block, Command, Table
 from cm384model.report.report import Report, flat
@@ -13,7 +15,8 @@ from cm384model.report.values import significant, tokens, with_unit
 LEGEND = (
     "EP: dies of an instance   K: 1024 prompt tokens per NPU and batch   b: requests per die   "
     "mb: microbatches\n"
-    "16:8: AIC cores of a die for attention and experts   MTP: draft tokens per step"
+    "16:8: AIC cores of a die for attention and experts   MTP: draft tokens per step   "
+    "TP: dies that share heads"
 )
 
 
@@ -27,7 +30,9 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
         blocks += [
             _table(case, result.plans),
             LEGEND,
-            f"{_limits(result.plans[0])}\n{_counts(result)}",
+            f"{_limits(result.plans[0])}\n{_help(result)}",
+            *([_frontier(result)] if result.frontier else []),
+            _counts(result),
             "why plan 1:",
             Command(explain_command(result, words)),
         ]
@@ -43,11 +48,13 @@ def explain_command(result: PlanResult, words: str) -> str:
         d = plan.decode
         phase = "decode"
         at = f"ep={d.ep},batch_per_die={d.batch_per_die},microbatches={d.microbatches}"
-        at += f",draft_tokens={d.draft_tokens}"
+        at += f",draft_tokens={d.draft_tokens},attention_tp={d.attention_tp}"
+        at += f",redundant_experts={d.redundant_experts}"
     else:
         p = plan.prefill
         phase = "prefill"
         at = f"ep={p.ep},tokens_per_npu={p.tokens_per_npu},microbatches={p.microbatches}"
+        at += f",redundant_experts={p.redundant_experts}"
     return f"cm384 explain {words} --phase {phase} --at {at}"
 
 
@@ -57,6 +64,8 @@ def _title(case: Case, result: PlanResult) -> str:
         f"{name.removesuffix('_s').upper()} <= {with_unit(limit, 's', 6)}"
         for name, limit in result.slo.items()
     )
+    if result.rate_requests_per_s is not None:
+        limits = f"{result.objective} at {result.rate_requests_per_s:g} requests/s, {limits}"
     return (
         f"{result.workload} on {result.hardware} with {result.engine}, "
         f"{result.npus} NPUs ({dies} dies), {limits}"
@@ -108,7 +117,7 @@ def _decode(pool: DecodePool, cores: int) -> str:
         split = f" {attention}:{cores - attention}"
     return (
         f"{pool.instances} x EP{pool.ep} b{pool.batch_per_die} {pool.microbatches}mb{split}"
-        f" MTP{pool.draft_tokens}"
+        f" MTP{pool.draft_tokens}" + (f" TP{pool.attention_tp}" if pool.attention_tp > 1 else "")
     )
 
 
@@ -125,21 +134,117 @@ def _decode_limits(plan: Plan) -> bool:
 
 
 def _limits(plan: Plan) -> str:
-    pools: dict[str, DecodePool | PrefillPool] = {"decode": plan.decode, "prefill": plan.prefill}
-    limiting, other = ("decode", "prefill") if _decode_limits(plan) else ("prefill", "decode")
-    could = pools[other].capacity_requests_per_s
-    return (
-        f"plan 1 is limited by {plan.bound_by}; {limiting} serves "
-        f"{significant(pools[limiting].capacity_requests_per_s)} requests/s, {other} could serve "
-        f"{significant(could)}"
+    """What limits the best plan, the load of both pools, and the slack of both limits."""
+    d, p, rate = plan.decode, plan.prefill, plan.requests_per_s
+    return "\n".join(
+        (
+            f"plan 1 is limited by {plan.bound_by}; load: decode {d.utilisation:.1%} of "
+            f"{significant(d.capacity_requests_per_s)} requests/s, prefill {p.utilisation:.1%} of "
+            f"{significant(p.capacity_requests_per_s)}",
+            f"TPOT {_interval(plan.tpot_s, plan.tpot_s_low, plan.tpot_s_high, 1e3)} ms, "
+            f"slack {_slack(plan.tpot_slack_s, 1e3)} ms; "
+            f"TTFT {_interval(plan.ttft_s, plan.ttft_s_low, plan.ttft_s_high, 1)} s, "
+            f"of it {significant(p.queue_time_s, 3)} s in queue, slack {_slack(plan.ttft_slack_s, 1)} s",
+            f"requests/s {_interval(rate, plan.requests_per_s_low, plan.requests_per_s_high, 1)}; "
+            f"tokens/s of the plan {significant(plan.throughput_tokens_per_s)}; memory left on a die: "
+            f"decode {d.free_bytes / 1e9:.1f} GB, prefill {p.free_bytes / 1e9:.1f} GB",
+        )
     )
+
+
+def _slack(seconds: float, scale: float) -> str:
+    """What is left of a limit; nothing where a search stopped at it."""
+    return significant(seconds * scale, 3) if seconds > 1e-9 else "0"
+
+
+def _interval(value: float, low: float | None, high: float | None, scale: float) -> str:
+    """A value and its 80 % interval, where there is one."""
+    text = significant(value * scale, 4)
+    if low is None or high is None:
+        return text
+    return f"{text} ({significant(low * scale, 3)} .. {significant(high * scale, 3)})"
+
+
+def _help(result: PlanResult) -> str:
+    """What binds, what would help, what the second plan trades, and the weakest inputs."""
+    changes = ", ".join(
+        f"{m.change} {m.requests_per_s_change:+.1%}" for m in result.marginals if m.requests_per_s_change
+    )
+    weakest = ", ".join(
+        f"{w.path.partition('.')[2]} ({w.confidence}, {w.requests_per_s_change_low:+.1%} .. "
+        f"{w.requests_per_s_change_high:+.1%})"
+        for w in result.weakest_inputs
+    )
+    lines = {
+        "binding constraint": result.binding,
+        "requests/s if": changes,
+        "runner-up": result.runner_up,
+        "weakest inputs, requests/s": weakest,
+    }
+    return "\n".join(_wrapped(f"{name}: {text}") for name, text in lines.items() if text)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 118, subsequent_indent="    ")
+
+
+def _frontier(result: PlanResult) -> Table:
+    rows = [
+        (
+            significant(point.tpot_s * 1e3, 3),
+            significant(point.ttft_s, 3),
+            significant(point.requests_per_s),
+            significant(point.throughput_tokens_per_s),
+            f"EP{point.decode_ep} b{point.batch_per_die}",
+            str(point.decode_npus),
+            str(point.prefill_npus),
+        )
+        for point in result.frontier
+    ]
+    header = ("TPOT\n[ms]", "TTFT\n[s]", "req/s", "tok/s", "decode", "decode\nNPUs", "prefill\nNPUs")
+    return Table(header, rows, "rrrrlrr")
+
+
+def vary_report(varied: list[Varied]) -> Report:
+    """One line per value: the best plan under it, or why there is none."""
+    cores = 24
+    rows, machine = [], []
+    for one in varied:
+        plan = one.result.plans[0] if one.result.plans else None
+        cells = (
+            ("-", "-", "-", "-", "-", "-")
+            if plan is None
+            else (
+                _prefill(plan.prefill),
+                _decode(plan.decode, cores),
+                f"{plan.npus}/{plan.dies}",
+                significant(plan.tpot_s * 1e3, 3),
+                significant(plan.ttft_s, 3),
+                significant(plan.requests_per_s),
+            )
+        )
+        why = "" if one.result.infeasible is None else one.result.infeasible.constraint
+        rows.append((one.value, *cells, why))
+        machine.append({"varied": one.name, "value": one.value} | ({} if plan is None else flat(plan)))
+    header = (
+        varied[0].name,
+        "prefill",
+        "decode",
+        "NPUs\n/dies",
+        "TPOT\n[ms]",
+        "TTFT\n[s]",
+        "req/s",
+        "no plan because",
+    )
+    return Report([Table(header, rows, "lllrrrrl")], machine, [vars(one) for one in varied])
 
 
 def _counts(result: PlanResult) -> str:
     per_second = result.candidates / max(result.elapsed_s, 1e-9)
     return (
         f"{result.candidates:,} candidates in {result.elapsed_s:.2f} s ({per_second / 1e6:.1f} M/s), "
-        f"{result.feasible_candidates:,} feasible; rejected {_rejected(result.rejected)}"
+        f"{result.evaluated_candidates:,} evaluated, {result.feasible_candidates:,} feasible; "
+        f"rejected {_rejected(result.rejected)}"
     )
 
 

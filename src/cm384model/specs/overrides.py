@@ -47,6 +47,21 @@ def apply_overrides(specs: Mapping[str, Any], settings: Iterable[str]) -> dict[s
     return changed
 
 
+def find_quantity(specs: Mapping[str, Any], path: str) -> Quantity:
+    """The number at a path, which may start with the name of its spec.
+
+    Raises
+    ------
+    SpecError
+        If there is none, or the path is ambiguous.
+    """
+    name, found, _ = _resolved(specs, f"{path}=any")
+    node = node_at(specs[name], found)
+    if not isinstance(node, Quantity):
+        raise SpecError.of(f"'{path}' is a word and no number")
+    return node
+
+
 def _resolved(specs: Mapping[str, Spec], setting: str) -> tuple[str, str, str]:
     given, equals, text = (part.strip() for part in setting.partition("="))
     if not equals or not given or not text:

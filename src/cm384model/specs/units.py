@@ -74,7 +74,7 @@ _TABLE: dict[Dimension, dict[str, tuple[float, float]]] = {
     },
     "tokens": {"tokens": (1, 1)},
     "token_rate": {"tokens/s": (1, 1)},
-    "request_rate": {"requests/s": (1, 1)},
+    "request_rate": {"requests/s": (1, 1), "/s": (1, 1)},
 }
 
 UNITS: dict[str, Unit] = {

@@ -1,0 +1,102 @@
+"""What one more of each thing would be worth to the winner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from cm384model.planning.pairs import Problem, best_pools
+from cm384model.planning.request import Request
+from cm384model.planning.results import Marginal, Plan
+from cm384model.planning.space import decode_space, prefill_space
+from cm384model.prediction.case import Case
+from cm384model.prediction.serving import kv_transfer_time
+
+Change = Callable[[Case, Request, int], tuple[Case, Request, int]]
+
+NOTHING = 1e-3
+"""A change of the rate below this is none. [-]"""
+
+
+def marginals(case: Case, request: Request, npus: int, plan: Plan) -> tuple[str, tuple[Marginal, ...]]:
+    """What binds the winner, and the change of its request rate under each single change.
+
+    Under every change the request is planned again, with everything free but the instance sizes,
+    attention TP and redundancy, which stay the winner's.
+    """
+    request = replace(request, objective="throughput", top=1)
+    base = _rate(case, request, npus, plan)
+    if base == 0:
+        return "", ()
+    found = [
+        Marginal(name, _rate(*change(case, request, npus), plan) / base - 1)
+        for name, change in changes(case).items()
+    ]
+    limits = [m for m in found if m.change.startswith(LIMITS) and m.requests_per_s_change > NOTHING]
+    strongest = max(limits, key=lambda m: m.requests_per_s_change, default=None)
+    binding = "npus" if strongest is None else strongest.change.split(" ")[0].lower()
+    return binding, tuple(sorted(found, key=lambda m: -m.requests_per_s_change))
+
+
+LIMITS = ("TPOT", "TTFT", "HBM capacity")
+
+
+def changes(case: Case) -> dict[str, Change]:
+    """Single changes by name."""
+    libraries = (case.engine.ep_library, case.engine.prefill_ep_library)
+    floors = [
+        f"hardware.ops.{library}_{kind}.floor" for library in libraries for kind in ("dispatch", "combine")
+    ]
+    ub = [f"hardware.fabric.ub.write.{reach}_node.bandwidth" for reach in ("inter", "intra")]
+    weights = case.model.precision.weights
+    rates = [f"hardware.die.{p}_flop_rate" for p in sorted({"bf16", weights}) if p != "int4"]
+    return {
+        "HBM bandwidth +10 %": _scaled(["hardware.die.hbm_bandwidth"], 1.1),
+        "HBM capacity +10 %": _scaled(["hardware.die.hbm_capacity"], 1.1),
+        "cube peak +10 %": _scaled(rates, 1.1),
+        "UB bandwidth +10 %": _scaled(ub, 1.1),
+        "UB latency -50 %": _scaled(floors, 0.5),
+        "nodes +1": _one_node_more,
+        "TPOT limit +10 %": lambda c, r, n: (c, replace(r, slo=replace(r.slo, tpot=r.slo.tpot * 1.1)), n),
+        "TTFT limit +10 %": lambda c, r, n: (c, replace(r, slo=replace(r.slo, ttft=r.slo.ttft * 1.1)), n),
+    }
+
+
+def _scaled(paths: list[str], factor: float) -> Change:
+    def change(case: Case, request: Request, npus: int) -> tuple[Case, Request, int]:
+        for path in paths:
+            case = case.replaced(path, float(case.quantity(path).si) * factor)
+        return case, request, npus
+
+    return change
+
+
+def _one_node_more(case: Case, request: Request, npus: int) -> tuple[Case, Request, int]:
+    nodes = float(case.hardware.supernode.nodes.si) + 1
+    return case.replaced("hardware.supernode.nodes", nodes), request, npus + int(case.hardware.npus_per_node)
+
+
+def _rate(case: Case, request: Request, npus: int, plan: Plan) -> float:
+    """Requests per second with the winner's instance sizes, attention TP and redundancy."""
+    d, p = plan.decode, plan.prefill
+    decode = decode_space(
+        case,
+        replace(request, kv_precisions=(d.kv_precision,)),
+        npus,
+        {
+            "ep": np.array([float(d.ep)]),
+            "attention_tp": np.array([float(d.attention_tp)]),
+            "redundant_experts": np.array([float(d.redundant_experts)]),
+        },
+    )
+    prefill = prefill_space(
+        case,
+        request,
+        npus,
+        {"ep": np.array([float(p.ep)]), "redundant_experts": np.array([float(p.redundant_experts)])},
+    )
+    output_len, transfer = float(case.workload.traffic.output_len.si), float(kv_transfer_time(case))
+    best = best_pools(Problem(request, npus, transfer, output_len, decode.options, prefill.options))
+    return float(best.rate[0]) if len(best) else 0.0
