@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -12,9 +12,13 @@ from cm384model.evidence.intervals import (
     with_plan_intervals,
     with_prefill_interval,
 )
+from cm384model.evidence.published import in_groups, read_rows, shipped_rows
+from cm384model.evidence.validate import Validation
+from cm384model.evidence.validate import validate as validated
 from cm384model.planning.request import ABLATIONS, Objective, Request, Slo
 from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
+from cm384model.planning.space import Progress
 from cm384model.planning.vary import Varied, steps
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
 from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
@@ -32,6 +36,7 @@ __all__ = [
     "PlanResult",
     "PrefillPrediction",
     "SpecError",
+    "Validation",
     "load_case",
     "load_engine",
     "load_hardware",
@@ -40,6 +45,7 @@ __all__ = [
     "op",
     "plan",
     "predict",
+    "validate",
 ]
 
 At = Mapping[str, Any] | Iterable[str] | str
@@ -120,6 +126,8 @@ def plan(
     without: Iterable[str] = (),
     kv_precisions: Iterable[str] = (),
     frontier: bool = False,
+    mixed: bool = False,
+    progress: Progress | None = None,
     hardware: Name | None = None,
     engine: Name | None = None,
     settings: Iterable[str] = (),
@@ -154,6 +162,10 @@ def plan(
         Precisions of the KV cache to choose from; by default the model's own.
     frontier : bool
         Whether to return the throughput-TPOT frontier too.
+    mixed : bool
+        Whether to look for decode instances of different sizes too.
+    progress : callable, optional
+        Told the share of the decode space that is behind.
     hardware, engine, settings
         As in `predict`.
 
@@ -181,7 +193,9 @@ def plan(
         without=without,
         kv_precisions=kv_precisions,
     )
-    return with_plan_intervals(case, plan_case(case, request, frontier=frontier))
+    return with_plan_intervals(
+        case, plan_case(case, request, frontier=frontier, mixed=mixed, progress=progress)
+    )
 
 
 LIMITS = ("tpot", "ttft", "e2e")
@@ -343,6 +357,29 @@ def read_slo(case: Case, slo: Mapping[str, Any] | str | None) -> Slo:
         given.get("ttft", float(default.ttft.si)),
         given.get("e2e", float("inf")),
     )
+
+
+def validate(
+    *, groups: Sequence[str] = (), rows: str | Path | None = None, leave_one_out: bool = False
+) -> Validation:
+    """Predict every published row again, and sum up how far off the predictions are.
+
+    Parameters
+    ----------
+    groups : sequence of str
+        Only groups that begin with one of these words; all by default.
+    rows : path, optional
+        A file of your own rows instead of those that ship.
+    leave_one_out : bool
+        Whether to predict each decode row by a fit that never saw it; takes some seconds.
+
+    Raises
+    ------
+    SpecError
+        For a faulty file and a group that there is not.
+    """
+    ledger = shipped_rows() if rows is None else read_rows(Path(rows))
+    return validated(in_groups(ledger, groups), leave_one_out=leave_one_out)
 
 
 def _case(workload: Name | Case, hardware: Name | None, engine: Name | None, settings: Iterable[str]) -> Case:

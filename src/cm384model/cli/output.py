@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cm384model.report.report import SUFFIXES, Report
@@ -83,3 +85,39 @@ def say_no(constraint: str, nearest: str, hint: str) -> None:
     lines = [f"infeasible: {constraint}", *([nearest] if nearest else [])]
     lines += ["", f"hint: {hint}"] if hint else []
     sys.stderr.write("\n".join(lines) + "\n")
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[float], None] | None]:
+    """A bar on stderr that appears after two seconds; none where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    started = time.monotonic()
+    bar = Progress(
+        TextColumn(what),
+        BarColumn(),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(what, total=1.0)
+
+    def tell(share: float) -> None:
+        if not bar.live.is_started and time.monotonic() - started > PATIENCE:
+            bar.start()
+        bar.update(task, completed=share)
+
+    try:
+        yield tell
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+PATIENCE = 2.0
+"""Work that takes less shows no bar. [s]"""

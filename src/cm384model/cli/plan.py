@@ -76,6 +76,9 @@ def plan(
     frontier: Annotated[
         bool, typer.Option("--frontier", help="Show the throughput-TPOT frontier too.")
     ] = False,
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="Look for decode instances of different sizes too.")
+    ] = False,
     vary: Annotated[
         str | None,
         typer.Option(
@@ -96,7 +99,7 @@ def plan(
 
     Exit status: 0 a plan, 1 no plan is feasible, 2 bad input.
     """
-    from cm384model.cli.output import choose_format, deliver, say_no
+    from cm384model.cli.output import choose_format, deliver, progress_bar, say_no
 
     form = choose_format(form, output)
     from cm384model import api
@@ -120,7 +123,8 @@ def plan(
         varied = api.vary_plan(case, vary, **asked)
         deliver(vary_report(varied), form, output)
         return ExitStatus.YES if any(r.result.feasible for r in varied) else ExitStatus.NO
-    result = api.plan(case, frontier=frontier, **asked)
+    with progress_bar("candidates") as progress:
+        result = api.plan(case, frontier=frontier, mixed=mixed, progress=progress, **asked)
     deliver(plan_report(case, result, words), form, output)
     if result.infeasible is None:
         return ExitStatus.YES

@@ -101,6 +101,17 @@ class FrontierPoint:
 
 
 @dataclass(frozen=True)
+class MixedPools:
+    """The best mix of decode instances of different sizes beside the winner's prefill instances."""
+
+    decode_instances: Mapping[str, int]
+    prefill_instances: int
+    npus: int
+    requests_per_s: float
+    requests_per_s_change: float
+
+
+@dataclass(frozen=True)
 class WeakInput:
     """An input whose range moves the winner's request rate most."""
 
@@ -144,5 +155,6 @@ class PlanResult:
     marginals: tuple[Marginal, ...] = ()
     runner_up: str = ""
     frontier: tuple[FrontierPoint, ...] = ()
+    mixed: MixedPools | None = None
     weakest_inputs: tuple[WeakInput, ...] = ()
     schema: int = SCHEMA

@@ -9,18 +9,37 @@ import numpy as np
 
 from cm384model.planning.explain import bound_by, less_than_a_node, runner_up, why_infeasible
 from cm384model.planning.marginal import marginals
+from cm384model.planning.mixed import best_mix
 from cm384model.planning.pairs import Pools, Problem, best_pools
 from cm384model.planning.request import Request
-from cm384model.planning.results import DecodePool, FrontierPoint, Infeasible, Plan, PlanResult, PrefillPool
-from cm384model.planning.space import Explored, decode_space, prefill_space
+from cm384model.planning.results import (
+    DecodePool,
+    FrontierPoint,
+    Infeasible,
+    MixedPools,
+    Plan,
+    PlanResult,
+    PrefillPool,
+)
+from cm384model.planning.space import Explored, Progress, decode_space, prefill_space
 from cm384model.prediction.case import Case
 from cm384model.prediction.serving import kv_transfer_time
 
 FRONTIER_POINTS = 24
 
 
-def plan_case(case: Case, request: Request, *, frontier: bool = False) -> PlanResult:
+def plan_case(
+    case: Case,
+    request: Request,
+    *,
+    frontier: bool = False,
+    mixed: bool = False,
+    progress: Progress | None = None,
+) -> PlanResult:
     """The best plans for a request, why they are the best, and what would help.
+
+    ``frontier`` and ``mixed`` ask for the throughput-TPOT frontier and for decode instances of
+    different sizes; ``progress`` is told how much of the decode space is behind.
 
     The winner is the exact optimum over every pair of deployments and every number of whole
     instances, in the order that `best_pools` states.
@@ -29,7 +48,8 @@ def plan_case(case: Case, request: Request, *, frontier: bool = False) -> PlanRe
     npus = request.npus - request.spare_nodes * int(case.hardware.npus_per_node)
     if npus < case.hardware.npus_per_node:
         return _result(case, request, (), {}, less_than_a_node(case, npus), started)
-    decode, prefill = decode_space(case, request, npus), prefill_space(case, request, npus)
+    decode = decode_space(case, request, npus, progress=progress)
+    prefill = prefill_space(case, request, npus)
     problem = problem_of(case, request, npus, decode, prefill)
     pools = best_pools(problem)
     spaces = {"decode": decode, "prefill": prefill}
@@ -44,6 +64,7 @@ def plan_case(case: Case, request: Request, *, frontier: bool = False) -> PlanRe
         marginals=values,
         runner_up=runner_up(plans),
         frontier=frontier_of(case, problem) if frontier else (),
+        mixed=mixed_of(problem, pools) if mixed else None,
         elapsed_s=time.perf_counter() - started,
     )
 
@@ -52,6 +73,20 @@ def problem_of(case: Case, request: Request, npus: int, decode: Explored, prefil
     """What the pools are chosen from and what they must keep."""
     transfer, output_len = float(kv_transfer_time(case)), float(case.workload.traffic.output_len.si)
     return Problem(request, npus, transfer, output_len, decode.options, prefill.options)
+
+
+def mixed_of(problem: Problem, pools: Pools) -> MixedPools | None:
+    """The best mix of decode sizes beside the winner."""
+    mix = best_mix(problem, pools)
+    if mix is None:
+        return None
+    ep = problem.decode.axes["ep"][mix.decode]
+    batch = problem.decode.axes["batch_per_die"][mix.decode]
+    instances = {
+        f"EP{e:.0f} b{b:.0f}": int(n) for e, b, n in zip(ep, batch, mix.decode_instances, strict=True)
+    }
+    change = mix.rate / float(pools.rate[0]) - 1
+    return MixedPools(instances, mix.prefill_instances, mix.npus, mix.rate, change)
 
 
 def frontier_of(case: Case, problem: Problem) -> tuple[FrontierPoint, ...]:

@@ -101,6 +101,10 @@ class Explored:
     nearest: dict[str, float]
 
 
+Progress = Callable[[float], None]
+"""Told the share of a walk that is done."""
+
+
 @dataclass(frozen=True)
 class Slice:
     """One evaluated part of a space: columns of an `Options` row per candidate, and masks."""
@@ -110,7 +114,11 @@ class Slice:
 
 
 def explore(
-    axes: dict[str, np.ndarray], rising: str, kind: tuple[str, ...], evaluate: Callable[..., Slice]
+    axes: dict[str, np.ndarray],
+    rising: str,
+    kind: tuple[str, ...],
+    evaluate: Callable[..., Slice],
+    progress: Progress | None = None,
 ) -> Explored:
     """Evaluate the product of ``axes`` and keep the options that no other of their kind beats.
 
@@ -150,6 +158,8 @@ def explore(
                 kept.append(undominated(_options(names, sparse, here, rows, result), kind))
             if not allowed.take(-1, axis=along).any():
                 break
+        if progress is not None:
+            progress(min(start + step, shape[0]) / shape[0])
     size = int(np.prod(shape))
     rejected["pruned"] = size - evaluated
     options = undominated(Options.joined(kept), kind) if kept else _no_options(names)
@@ -226,14 +236,18 @@ Only = dict[str, np.ndarray]
 """Axes held at some of their values."""
 
 
-def decode_space(case: Case, request: Request, npus: int, only: Only | None = None) -> Explored:
+def decode_space(
+    case: Case, request: Request, npus: int, only: Only | None = None, progress: Progress | None = None
+) -> Explored:
     """All decode deployments: EP x requests x schedule x drafts x attention TP x redundancy x KV precision.
 
     The schedule axis is "serial" (share 1), then two microbatches with each split of the cores.
     With draft tokens given, step time and TPOT fall together, so they make the kind.
     """
     precisions = request.kv_precisions or (case.model.precision.kv,)
-    explored = [_decode_space(case, request, npus, precision, only or {}) for precision in precisions]
+    explored = [
+        _decode_space(case, request, npus, precision, only or {}, progress) for precision in precisions
+    ]
     if len(explored) == 1:
         return explored[0]
     rejected = sum((Counter(e.rejected) for e in explored), Counter())
@@ -249,7 +263,9 @@ def decode_space(case: Case, request: Request, npus: int, only: Only | None = No
     return Explored(size, evaluated, feasible, dict(rejected), options, nearest)
 
 
-def _decode_space(case: Case, request: Request, npus: int, kv_precision: str, only: Only) -> Explored:
+def _decode_space(
+    case: Case, request: Request, npus: int, kv_precision: str, only: Only, progress: Progress | None
+) -> Explored:
     case = replace(case, model=replace_node(case.model, "precision.kv", kv_precision))
     system, acceptance = case.system, case.workload.serving.acceptance.si
     balance, output_len = case.workload.serving.balance, case.workload.traffic.output_len.si
@@ -292,7 +308,7 @@ def _decode_space(case: Case, request: Request, npus: int, kv_precision: str, on
         "attention_tp": np.array([1.0] if "attention-tp" in request.without else ATTENTION_TP),
         "redundant_experts": redundancies(case, request),
     }
-    found = explore(axes | only, "batch_per_die", ("ep", "draft_tokens"), evaluate)
+    found = explore(axes | only, "batch_per_die", ("ep", "draft_tokens"), evaluate, progress)
     precision = np.full(len(found.options), kv_precision)
     return replace(
         found, options=replace(found.options, axes=found.options.axes | {"kv_precision": precision})

@@ -102,6 +102,9 @@ marginals | - | what single changes would be worth to the best plan
 change | - | one single change
 runner_up | - | what the second plan trades against the first
 frontier | - | most requests per second as a function of TPOT
+mixed | - | best mix of decode instances of different sizes
+decode_instances | - | decode instances of every kind
+prefill_instances | - | prefill instances
 decode_ep | - | expert-parallel degree of a decode instance
 decode_npus | - | NPUs of all decode instances
 prefill_npus | - | NPUs of all prefill instances

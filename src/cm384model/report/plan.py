@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
-from cm384model.planning.results import DecodePool, Plan, PlanResult, PrefillPool
+from cm384model.planning.results import DecodePool, MixedPools, Plan, PlanResult, PrefillPool
 from cm384model.planning.vary import Varied
 from cm384model.prediction.case import Case
 from cm384model.report.blocks import Block, Command, Table
@@ -179,9 +179,20 @@ def _help(result: PlanResult) -> str:
         "binding constraint": result.binding,
         "requests/s if": changes,
         "runner-up": result.runner_up,
+        "mixed decode sizes": _mixed(result.mixed),
         "weakest inputs, requests/s": weakest,
     }
     return "\n".join(_wrapped(f"{name}: {text}") for name, text in lines.items() if text)
+
+
+def _mixed(mixed: MixedPools | None) -> str:
+    if mixed is None:
+        return ""
+    decode = " + ".join(f"{count} x {name}" for name, count in mixed.decode_instances.items())
+    return (
+        f"{decode} beside {mixed.prefill_instances} prefill instances, {mixed.npus} NPUs: "
+        f"{significant(mixed.requests_per_s)} requests/s ({mixed.requests_per_s_change:+.1%})"
+    )
 
 
 def _wrapped(text: str) -> str:
