@@ -14,12 +14,14 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PUBLIC = (
+    "Capacity",
     "Case",
     "DecodePrediction",
     "OperatorPrediction",
     "PlanResult",
     "PrefillPrediction",
     "SpecError",
+    "fit",
     "load_case",
     "load_engine",
     "load_hardware",

@@ -20,6 +20,7 @@ from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
 from cm384model.planning.space import Progress
 from cm384model.planning.vary import Varied, steps
+from cm384model.prediction.capacity import Capacity, Phase, fit_case
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
 from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
 from cm384model.prediction.results import DecodePrediction, OperatorPrediction, PrefillPrediction
@@ -30,6 +31,7 @@ from cm384model.specs.overrides import apply_overrides, find_quantity
 from cm384model.specs.units import Dimension, parse_value
 
 __all__ = [
+    "Capacity",
     "Case",
     "DecodePrediction",
     "OperatorPrediction",
@@ -37,6 +39,7 @@ __all__ = [
     "PrefillPrediction",
     "SpecError",
     "Validation",
+    "fit",
     "load_case",
     "load_engine",
     "load_hardware",
@@ -380,6 +383,39 @@ def validate(
     """
     ledger = shipped_rows() if rows is None else read_rows(Path(rows))
     return validated(in_groups(ledger, groups), leave_one_out=leave_one_out)
+
+
+def fit(
+    workload: Name | Case,
+    *,
+    phase: Phase = "decode",
+    at: At = (),
+    npus: int | None = None,
+    hardware: Name | None = None,
+    engine: Name | None = None,
+    settings: Iterable[str] = (),
+) -> Capacity:
+    """Say what fits: the fewest NPUs, the memory ledger, the frontier of context against batch.
+
+    Parameters
+    ----------
+    workload : name, path or Case
+        A shipped workload, a TOML file, or a loaded case.
+    phase : {"decode", "prefill"}
+        Which half of serving.
+    at : mapping, str or iterable of str
+        As in `predict`; whatever is not given is left open.
+    npus : int, optional
+        NPUs at hand for one instance; by default all of the machine. [-]
+    hardware, engine, settings
+        As in `predict`.
+
+    Raises
+    ------
+    SpecError
+        For bad input; a model that does not fit is an answer and no error.
+    """
+    return fit_case(_case(workload, hardware, engine, settings), phase, at, npus)
 
 
 def _case(workload: Name | Case, hardware: Name | None, engine: Name | None, settings: Iterable[str]) -> Case:

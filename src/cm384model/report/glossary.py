@@ -52,7 +52,7 @@ destinations | - | experts that a token is sent to
 message_bytes | B | bytes of one message
 library | - | EP library and mode
 ranks | - | dies that take part in a collective
-batch | - | requests of a prefill or decode operator
+batch | - | requests at once: of an operator, of a decode die, of a prefill batch
 kv_heads | - | heads of the KV cache under grouped-query attention
 head_dim | - | width of one attention head
 tokens | tokens | tokens of the whole instance
@@ -86,7 +86,7 @@ requests_per_s | requests/s | requests that the plan serves
 capacity_requests_per_s | requests/s | requests that one pool could serve alone
 concurrency | - | requests in decode at once
 relative | - | requests per second over those of the best plan
-bound_by | - | pool that limits the plan and its largest term
+bound_by | - | what limits: pool and term of a plan; part of a die's memory
 objective | - | what the plan optimises: throughput, npus or latency
 rate_requests_per_s | requests/s | request rate that the plan must serve
 evaluated_candidates | - | candidates that were predicted; the others cannot be feasible
@@ -136,7 +136,7 @@ terms | - | named parts of a step or batch
 name | - | name of a term, an operator or a number
 time_s | s | time of a term, all its executions
 total_time_s | s | all executions; of an explanation, the step or batch
-share | - | part of the sum of all terms
+share | - | part of the sum of all terms, or of the memory of a die
 flop | FLOP | arithmetic, a count
 bytes | B | traffic to device memory; for communication, over the fabric
 bound | - | what limits a term: compute, memory, fabric or latency
@@ -151,6 +151,21 @@ buffers_bytes | B | buffers of exchange and activations
 reserve_bytes | B | memory that the engine keeps
 free_bytes | B | what is left; negative where it does not fit
 parts_bytes | B | weights and buffers by what they hold
+
+smallest | - | the smallest instance that holds the load
+smallest_of_nodes | - | the smallest instance of whole nodes that holds the load
+size | - | dies of an instance, with the NPUs and nodes that they are on
+nodes | - | nodes, of 8 NPUs each on CloudMatrix384
+ledger | - | where the memory of a die goes, by part; adds up to the capacity
+size_bytes | B | memory that one part takes of a die
+largest_batch | - | most requests of the context asked for: of a die, or prompts of a batch
+longest_context | tokens | longest context of the batch asked for
+lever | - | the setting whose change allows the largest batch
+by_context | - | frontier: the largest batch for each context
+by_batch | - | frontier: the longest context for each batch
+context | tokens | context of a request: kv_len in decode, prompt_len in prefill
+requests | - | requests of the whole instance at once
+what_ifs | - | what single changes would give
 
 term | - | explanation of one term
 operators | - | operators inside a term
