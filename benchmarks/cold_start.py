@@ -40,14 +40,14 @@ case = api.load_case("WORKLOAD")
 mark("load")
 spent = {"evaluate": 0.0}
 def timed(function):
-    def call(*args):
+    def call(*args, **kwargs):
         begin = time.perf_counter()
-        result = function(*args)
+        result = function(*args, **kwargs)
         spent["evaluate"] += time.perf_counter() - begin
         return result
     return call
-search.decode_candidates = timed(search.decode_candidates)
-search.prefill_candidates = timed(search.prefill_candidates)
+search.decode_space = timed(search.decode_space)
+search.prefill_space = timed(search.prefill_space)
 api.plan(case)
 mark("plan")
 marks["evaluate"] = spent["evaluate"]
