@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -53,20 +53,38 @@ def deliver(report: Report, form: str, output: Path | None) -> None:
 def write_whole(path: Path, text: str) -> None:
     """Write a file through a temporary one beside it; devices and pipes are written directly."""
     target = path.resolve()
-    try:
-        if target.exists() and not target.is_file():
+    if target.exists() and not target.is_file():
+        with _writing(path):
             target.write_text(text, encoding="utf-8")
-            return
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(name).chmod(_mode(target))
-            Path(name).replace(target)
-        except BaseException:
+        return
+    write_together({path: text})
+
+
+def write_together(texts: Mapping[Path, str]) -> None:
+    """Write some files, all of them or none: each to a temporary one beside it before any is replaced."""
+    staged: dict[Path, Path] = {}
+    try:
+        for path, text in texts.items():
+            target = path.resolve()
+            with _writing(path):
+                descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+                staged[target] = Path(name)
+                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                    file.write(text)
+                Path(name).chmod(_mode(target))
+        for target, temporary in staged.items():
+            with _writing(target):
+                temporary.replace(target)
+    finally:
+        for temporary in staged.values():
             with suppress(FileNotFoundError):
-                Path(name).unlink()
-            raise
+                temporary.unlink()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise SpecError.of(f"cannot write '{path}': {error.strerror}") from error
 

@@ -8,6 +8,7 @@ that is off its nominal value in one place.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cm384model.evidence.published import Row, predicted_value
-from cm384model.prediction.case import Case
+from cm384model.prediction.case import Case, load_case
 from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.quantity import Quantity
 from cm384model.specs.spec import node_at
@@ -91,21 +92,22 @@ class Errors:
 
 @dataclass(frozen=True)
 class StageFit:
-    """What one stage found."""
+    """What one stage found; leave-one-out errors are None where no row was left out."""
 
     stage: Stage
     rows: tuple[Row, ...]
     constants: tuple[Constant, ...]
     before: Errors
     after: Errors
-    leave_one_out: Errors
+    leave_one_out: Errors | None
     correlated: tuple[tuple[str, str, float], ...]
 
 
-def shipped_stages() -> list[Stage]:
+@functools.cache
+def shipped_stages() -> tuple[Stage, ...]:
     """The stages of the shipped calibration."""
     text = files("cm384model.evidence").joinpath("calibration.toml").read_text(encoding="utf-8")
-    return [
+    return tuple(
         Stage(
             name=name,
             rows=tuple(stage["rows"]),
@@ -118,7 +120,7 @@ def shipped_stages() -> list[Stage]:
             loss=stage.get("loss", "linear"),
         )
         for name, stage in tomllib.loads(text).items()
-    ]
+    )
 
 
 def calibrate(
@@ -151,11 +153,22 @@ def calibrate(
     SpecError
         When a stage has fewer rows than constants that its rows depend on.
     """
+    matched = [(stage, tuple(row for row in rows if stage.matches(row))) for stage in stages]
+    return fit_stages([pair for pair in matched if pair[1]], load, left_out=left_out)
+
+
+def fit_stages(
+    matched: Sequence[tuple[Stage, tuple[Row, ...]]],
+    load: Callable[[Stage, tuple[Row, ...]], Case],
+    *,
+    left_out: bool = True,
+    tell: Callable[[float], None] | None = None,
+) -> list[StageFit]:
+    """Fit stages to the rows beside them, one after the other; ``tell`` hears which share is done."""
     fits: list[StageFit] = []
-    for stage in stages:
-        used = tuple(row for row in rows if stage.matches(row))
-        if not used:
-            continue
+    for number, (stage, used) in enumerate(matched):
+        if tell is not None:
+            tell(number / len(matched))
         case = load(stage, used)
         for earlier in fits:
             for constant in earlier.constants:
@@ -180,10 +193,15 @@ def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage, *, left_out: bool
     model = _Model(case, rows, paths, low, high)
     reach = np.max(np.abs(model(start)[1]), axis=0)
     free = reach > UNIDENTIFIED
-    if np.count_nonzero(free) > len(rows):
-        raise SpecError.of(
-            f"{stage.name}: {len(rows)} rows cannot fit {np.count_nonzero(free)} constants",
-            f"it takes at least {np.count_nonzero(free)} rows; constants: {', '.join(paths)}",
+    count = np.count_nonzero(free)
+    if count > len(rows):
+        raise rows[0].located(
+            SpecError.of(
+                f"{len(rows)} row{'s' if len(rows) > 1 else ''} cannot fit the {count} constants of stage "
+                f"{stage.name}",
+                f"measure at least {count}, or fit fewer: "
+                + " ".join(f"--constant {path}" for path in paths[: len(rows)]),
+            )
         )
     current = np.array([float(_quantity(case, path).si) for path in paths])
     before = model(np.clip((current - low) / (high - low), 0, 1))[0]
@@ -191,11 +209,9 @@ def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage, *, left_out: bool
     position[free] = _solve(model, start, free, stage.loss, np.ones(len(rows), dtype=bool))
     position = np.where(position < AT_BOUND, 0.0, np.where(position > 1 - AT_BOUND, 1.0, position))
     log_error, jacobian = model(position)
-    unseen = (
-        _leave_one_out(model, position, start, free, stage.loss, log_error, jacobian)
-        if left_out
-        else log_error
-    )
+    unseen = None
+    if left_out:
+        unseen = Errors.of(_leave_one_out(model, position, start, free, stage.loss, log_error, jacobian))
     covariance = _covariance(log_error, jacobian[:, free])
     errors = np.zeros(len(paths))
     errors[free] = np.sqrt(np.diag(covariance)) * (high - low)[free]
@@ -218,9 +234,30 @@ def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage, *, left_out: bool
         constants,
         Errors.of(before),
         Errors.of(log_error),
-        Errors.of(unseen),
+        unseen,
         _correlated([path for path, f in zip(paths, free, strict=True) if f], covariance),
     )
+
+
+def left_out_predictions(rows: Sequence[Row], name: str, ids: Sequence[str]) -> dict[str, float]:
+    """Predictions of rows of a shipped stage, each by a fit of the stage that never saw the row."""
+    stage = next(stage for stage in shipped_stages() if stage.name == name)
+    used = tuple(row for row in rows if row.used_for_fit and stage.matches(row))
+    low, prior, high = np.array(list(stage.constants.values())).T
+    start, free = (prior - low) / (high - low), np.ones(len(prior), dtype=bool)
+    model = _Model(load_stage(stage, used), used, list(stage.constants), low, high)
+    found = {}
+    for i, row in enumerate(used):
+        if row.id in ids:
+            position = _solve(model, start, free, stage.loss, np.arange(len(used)) != i)
+            found[row.id] = float(row.published * np.exp(model(position)[0][i]))
+    return found
+
+
+def load_stage(stage: Stage, rows: tuple[Row, ...]) -> Case:
+    """The case that a shipped stage's rows were measured under."""
+    first = rows[0]
+    return load_case(first.workload, hardware=stage.hardware, engine=stage.engine, settings=first.settings)
 
 
 class _Model:

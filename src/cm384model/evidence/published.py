@@ -1,20 +1,17 @@
-"""Is it true? Every published row, what the model says about it, and how far off it is."""
+"""The published rows: measurements of others, each with the deployment or operator it is of."""
 
 from __future__ import annotations
 
-import csv
 import functools
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from cm384model.evidence.rowfile import Line, read_lines
 from cm384model.numeric import Numeric
-from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
+from cm384model.prediction.case import DEFAULT_ENGINE, DEFAULT_HARDWARE, DEFAULT_WORKLOAD, Case, load_case
 from cm384model.prediction.evaluate import (
     decode_deployment,
     decode_outputs,
@@ -22,8 +19,10 @@ from cm384model.prediction.evaluate import (
     prefill_deployment,
     prefill_outputs,
 )
+from cm384model.specs.deployment import OPERATOR_FIELDS
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
 from cm384model.specs.spec import node_at
+from cm384model.specs.units import SI_UNIT, Dimension
 
 COLUMNS = (
     "id",
@@ -44,6 +43,7 @@ COLUMNS = (
     "source",
     "reason",
 )
+REQUIRED = ("id", "subject", "at", "quantity", "published", "unit", "band")
 
 GROUPS = (
     "operators.gemm",
@@ -61,11 +61,39 @@ GROUPS = (
     "other_machine",
     "other_systems",
 )
+"""Groups of the shipped rows, in the order of the reports."""
+
+_OPERATOR: dict[str, Dimension] = {
+    "time_s": "time",
+    "bytes_per_s": "byte_rate",
+    "flop_per_s": "flop_rate",
+}
+_PREFILL: dict[str, Dimension] = {
+    "batch_time_s": "time",
+    "layer_time_s": "time",
+    "throughput_tokens_per_s_per_npu": "token_rate",
+}
+QUANTITIES: dict[str, dict[str, Dimension]] = {
+    "op": _OPERATOR,
+    "decode": {
+        "tpot_s": "time",
+        "step_time_s": "time",
+        "layer_time_s": "time",
+        "attention_stream_time_s": "time",
+        "expert_stream_time_s": "time",
+        "throughput_tokens_per_s_per_npu": "token_rate",
+    },
+    "prefill": _PREFILL,
+    "caching": {**_PREFILL, "ttft_s": "time"},
+    "loading": {"time_s": "time"},
+    "fact": {"time_s": "time", "bytes_per_s": "byte_rate"},
+}
+"""What can be measured of each kind of subject, and in which dimension."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One published measurement, and the deployment or operator that it measures.
+    """One measurement, and the deployment or operator that it is of; ``published`` is in SI units.
 
     ``against`` makes it a ratio: quantity at ``against`` over quantity at ``at``. A row with a
     ``reason`` is listed and not predicted.
@@ -88,20 +116,16 @@ class Row:
     settings: tuple[str, ...]
     source: str
     reason: str
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A row with its prediction. ``predicted`` and ``error`` are None where a reason forbids one."""
-
-    row: Row
-    predicted: float | None
-    error: float | None
+    line: Line | None = field(default=None, repr=False, compare=False)
 
     @property
-    def within(self) -> bool:
-        """Whether the prediction stays in the row's band; rows without one do."""
-        return self.error is None or abs(self.error) <= self.row.band
+    def kind(self) -> str:
+        """The first word of the subject: op, decode, prefill, caching, loading or fact."""
+        return self.subject.partition(" ")[0]
+
+    def located(self, error: SpecError) -> SpecError:
+        """An error about this row, at its line."""
+        return error if self.line is None else self.line.located(error)
 
 
 def shipped_rows() -> list[Row]:
@@ -110,74 +134,86 @@ def shipped_rows() -> list[Row]:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Rows of a CSV file in the ledger's columns.
+    """Rows of a file in the ledger's columns; an empty band is allowed only beside a reason.
 
     Raises
     ------
     SpecError
-        With every faulty line: unknown column, missing value, a number that is not positive and
-        finite, a duplicate id.
+        With every faulty line: unknown column, subject or quantity, a number that is not positive
+        and finite, a unit that does not fit, an id that stands there twice.
     """
-    with path.open(newline="", encoding="utf-8") as stream:
-        lines = list(csv.DictReader(stream))
     problems: list[Problem] = []
     rows: list[Row] = []
-    seen: dict[str, int] = {}
-    for number, line in enumerate(lines, start=2):
+    for line in read_lines(path, COLUMNS, REQUIRED):
         try:
-            row = _row(line)
-        except ValueError as error:
-            problems.append(Problem(str(error), file=str(path), line=number))
-            continue
-        if row.id in seen:
-            problems.append(
-                Problem(f"id '{row.id}' stands in line {seen[row.id]} too", file=str(path), line=number)
-            )
-        seen[row.id] = number
-        rows.append(row)
+            rows.append(_row(line))
+        except SpecError as error:
+            problems += error.problems
     if problems:
         raise SpecError(problems)
     return rows
 
 
-def _row(line: dict[str, Any]) -> Row:
-    unknown = [name for name in line if name not in COLUMNS]
-    if unknown:
-        raise ValueError(with_suggestion(f"unknown column '{unknown[0]}'", str(unknown[0]), COLUMNS))
-    if line.get("group") not in GROUPS:
-        raise ValueError(
-            with_suggestion(f"unknown group '{line.get('group')}'", str(line.get("group")), GROUPS)
-        )
-    predicted = not line["reason"]
-    published = _positive(line, "published") if predicted or line["published"] else math.nan
+def _row(line: Line) -> Row:
+    reason, fit = line["reason"], line["used_for_fit"] or "no"
+    if fit not in ("yes", "no"):
+        raise line.error(f"used_for_fit = '{fit}' is not known", fit, "one of yes, no")
+    published, unit, band = math.nan, line["unit"], math.nan
+    if not reason:
+        dimension = dimension_of(line)
+        published, unit = line.si("published", dimension), SI_UNIT[dimension]
+        band = line.positive("band")
+    elif line["published"]:
+        published = line.positive("published")
     return Row(
-        **{
-            name: line[name]
-            for name in COLUMNS
-            if name not in {"published", "band", "used_for_fit", "settings"}
-        },
+        id=line["id"],
+        group=line["group"] or "mine",
+        subject=line["subject"],
+        at=line["at"],
+        against=line["against"],
+        quantity=line["quantity"],
         published=published,
-        band=_positive(line, "band") if predicted else math.nan,
-        used_for_fit=line["used_for_fit"] == "yes",
+        unit=unit,
+        band=band,
+        used_for_fit=fit == "yes",
+        tier=line["tier"],
+        workload=line["workload"] or DEFAULT_WORKLOAD,
+        hardware=line["hardware"] or DEFAULT_HARDWARE,
+        engine=line["engine"] or DEFAULT_ENGINE,
         settings=tuple(part for part in line["settings"].split(";") if part),
+        source=line["source"],
+        reason=reason,
+        line=line,
     )
 
 
-def _positive(line: dict[str, Any], name: str) -> float:
-    try:
-        value = float(line[name])
-    except ValueError:
-        raise ValueError(f"{name} = '{line[name]}' is no number") from None
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} = {line[name]} must be finite and positive")
-    return value
+def dimension_of(line: Line) -> Dimension:
+    """Dimension of a line's value: that of its quantity, a plain number if it is a ratio.
+
+    Raises
+    ------
+    SpecError
+        For a subject or a quantity that there is not.
+    """
+    subject, quantity = line["subject"], line["quantity"]
+    kind, _, operator = subject.partition(" ")
+    if kind not in QUANTITIES or (kind == "op" and not operator):
+        names = [f"op {name}" for name in OPERATOR_FIELDS]
+        message = with_suggestion(f"unknown subject '{subject}'", subject, [*QUANTITIES, *names])
+        raise line.error(message, subject, "one of decode, prefill, caching, loading, op NAME")
+    if kind == "op" and operator not in OPERATOR_FIELDS:
+        message = with_suggestion(f"there is no operator '{operator}'", operator, OPERATOR_FIELDS)
+        raise line.error(message, operator, "cm384 list operators tells them all")
+    known = QUANTITIES[kind]
+    if quantity not in known:
+        message = with_suggestion(f"{kind} has no quantity '{quantity}'", quantity, known)
+        raise line.error(message, quantity, f"one of {', '.join(known)}")
+    return "number" if line["against"] else known[quantity]
 
 
 @functools.cache
 def _case(workload: str, hardware: str, engine: str, settings: tuple[str, ...]) -> Case:
-    return load_case(
-        workload or DEFAULT_WORKLOAD, hardware=hardware or None, engine=engine or None, settings=settings
-    )
+    return load_case(workload, hardware=hardware, engine=engine, settings=settings)
 
 
 def case_of(row: Row) -> Case:
@@ -206,62 +242,19 @@ def _quantity(case: Case, subject: str, at: str, quantity: str) -> Numeric:
     return outputs["batch_time_s" if quantity == "ttft_s" else quantity]
 
 
-def check_rows(rows: Iterable[Row], case: Callable[[Row], Case] = case_of) -> list[Checked]:
-    """Predict every row that has no reason against it.
+def in_groups(rows: Iterable[Row], groups: Sequence[str]) -> list[Row]:
+    """Rows of the groups that begin with one of the words; all rows if there are no words.
 
     Raises
     ------
     SpecError
-        When a row that should be predictable is not: a gap must not pass for a reason.
+        For a word with which no group begins.
     """
-    checked = []
-    for row in rows:
-        if row.reason:
-            checked.append(Checked(row, None, None))
-            continue
-        predicted = float(predicted_value(case(row), row))
-        checked.append(Checked(row, predicted, predicted / row.published - 1))
-    return checked
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Errors of a set of rows: bias, median and mean of the absolute error, worst row."""
-
-    group: str
-    used_for_fit: bool
-    rows: int
-    bias: float
-    median: float
-    mean: float
-    worst: float
-    worst_id: str
-    outside: int
-
-
-def summarise(checked: Iterable[Checked]) -> list[Summary]:
-    """A summary per group, fitted and never-fitted rows apart."""
-    summaries = []
-    predicted = [c for c in checked if c.error is not None]
-    for group in GROUPS:
-        for fitted in (True, False):
-            rows = [c for c in predicted if c.row.group == group and c.row.used_for_fit is fitted]
-            if rows:
-                summaries.append(_summary(group, fitted, rows))
-    return summaries
-
-
-def _summary(group: str, fitted: bool, rows: list[Checked]) -> Summary:
-    errors = np.array([c.error for c in rows], dtype=float)
-    worst = int(np.argmax(np.abs(errors)))
-    return Summary(
-        group=group,
-        used_for_fit=fitted,
-        rows=len(rows),
-        bias=float(np.mean(errors)),
-        median=float(np.median(np.abs(errors))),
-        mean=float(np.mean(np.abs(errors))),
-        worst=float(errors[worst]),
-        worst_id=rows[worst].row.id,
-        outside=sum(not c.within for c in rows),
-    )
+    rows = list(rows)
+    known = list(dict.fromkeys(row.group for row in rows))
+    for word in groups:
+        if not any(group.startswith(word) for group in known):
+            raise SpecError.of(
+                with_suggestion(f"there is no group '{word}'", word, known), f"groups are {', '.join(known)}"
+            )
+    return [row for row in rows if any(row.group.startswith(word) for word in groups or ("",))]

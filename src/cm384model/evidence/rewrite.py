@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import re
+import tomllib
 from collections.abc import Iterable
-from pathlib import Path
+from typing import Any
 
-from cm384model.evidence.calibrate import Constant, StageFit
+from cm384model.evidence.calibrate import Constant, StageFit, shipped_stages
+from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.toml_keys import key_places
 from cm384model.specs.units import UNITS
+
+_DATE = re.compile(r", \d{4}-\d\d-\d\d$")
+
+KEYS = ("value", "unit", "per", "range", "source", "kind", "confidence", "note", "alternatives")
+"""Keys of a number in the order in which they are written."""
 
 Z80 = 1.2816
 """Standard errors on each side of an 80 % interval. [-]"""
 
 
-def rewritten(text: str, fits: Iterable[StageFit], kind: str, date: str) -> str:
-    """The text of a ``hardware`` or ``engine`` file with the constants that ``fits`` identified."""
+def rewritten(text: str, fits: Iterable[StageFit], kind: str, date: str, origin: str = "") -> str:
+    """The text of a ``hardware`` or ``engine`` file with the constants that ``fits`` identified.
+
+    A line stays as it is when nothing but the date would change. ``origin`` is the file of the
+    rows, if they are not the shipped ones.
+    """
     lines = text.split("\n")
     places = key_places(text)
     for fit in fits:
@@ -22,29 +35,64 @@ def rewritten(text: str, fits: Iterable[StageFit], kind: str, date: str) -> str:
             head, *path = constant.path.split(".")
             if head == kind and constant.identified:
                 index = places[tuple(path)].line - 1
-                key = lines[index].partition("=")[0]
-                lines[index] = f"{key}= {_inline(constant, fit, date)}"
+                lines[index] = _line(lines[index], constant, fit, date, origin)
     return "\n".join(lines)
 
 
-def _inline(constant: Constant, fit: StageFit, date: str) -> str:
-    quantity = constant.quantity
-    scale = UNITS[quantity.unit].to_si(1.0)
+def renamed(text: str, name: str) -> str:
+    """The text of a data file under another name."""
+    lines = text.split("\n")
+    lines[key_places(text)[("name",)].line - 1] = f"name = {json.dumps(name, ensure_ascii=False)}"
+    return "\n".join(lines)
+
+
+def _line(old: str, constant: Constant, fit: StageFit, date: str, origin: str) -> str:
+    """The line of a constant with what was fitted; the same line if only the date would change."""
+    key, _, rest = old.partition("=")
+    try:
+        (quantity,) = tomllib.loads(old).values()
+        quantity = dict(quantity)
+    except (tomllib.TOMLDecodeError, TypeError, ValueError):
+        hint = "a number of a data file is one line: name = { value = ..., unit = ... }"
+        raise SpecError.of(f"{constant.path} does not stand on one line", hint) from None
+    fitted = quantity | _fitted(constant, fit, date, origin)
+    if _undated(fitted) == _undated(quantity):
+        return old
+    order = [name for name in KEYS if name in fitted]
+    written = ", ".join(f"{name} = {_toml(fitted[name])}" for name in order)
+    comment = rest.rpartition("}")[2]
+    return f"{key}= {{ {written} }}{comment}"
+
+
+def _fitted(constant: Constant, fit: StageFit, date: str, origin: str) -> dict[str, Any]:
+    scale = UNITS[constant.quantity.unit].to_si(1.0)
     low, _, high = fit.stage.constants[constant.path]
     spread = Z80 * constant.error
     bounds = [max(constant.after - spread, low), min(constant.after + spread, high)]
     value = _digits(constant.after / scale)
     ends = [min(_digits(bounds[0] / scale), value), max(_digits(bounds[1] / scale), value)]
-    confidence = "B" if fit.leave_one_out.median <= 0.1 and not fit.correlated else "C"
-    parts = [f"value = {value:g}", f'unit = "{quantity.unit}"']
-    if quantity.per:
-        parts.append(f'per = "{quantity.per}"')
-    parts.append(f"range = [{ends[0]:g}, {ends[1]:g}]")
-    parts.append(f'source = "fit: stage {fit.stage.name}, {len(fit.rows)} rows, {date}"')
-    parts += ['kind = "fitted"', f'confidence = "{confidence}"']
-    if quantity.note:
-        parts.append(f'note = "{quantity.note}"')
-    return "{ " + ", ".join(parts) + " }"
+    unseen = fit.leave_one_out or fit.after
+    rows = f"{len(fit.rows)} rows" + (f" of {origin}" if origin else "")
+    return {
+        "value": value,
+        "range": ends,
+        "source": f"fit: stage {fit.stage.name}, {rows}, {date}",
+        "kind": "fitted",
+        "confidence": "B" if unseen.median <= 0.1 and not fit.correlated else "C",
+    }
+
+
+def _undated(quantity: dict[str, Any]) -> dict[str, Any]:
+    """What a quantity says, apart from the date."""
+    return quantity | {"source": _DATE.sub("", str(quantity.get("source", "")))}
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_toml(entry)}" for name, entry in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else f"{value:.12g}"
 
 
 def _digits(value: float) -> float:
@@ -52,18 +100,17 @@ def _digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+def residuals_text(fits: Iterable[StageFit], old: str) -> str:
+    """Contents of ``residuals.toml``: per stage, the log error that 80 % of its rows stay below unseen.
 
-
-def residuals_text(fits: Iterable[StageFit]) -> str:
-    """Contents of ``residuals.toml``: per stage, the log error that 80 % of its rows stay below unseen."""
+    Stages that were not fitted again keep what ``old`` says.
+    """
+    known = [stage.name for stage in shipped_stages()]
+    found: dict[str, float] = dict.fromkeys(known, 0.0) | tomllib.loads(old)
+    found |= {fit.stage.name: _digits(fit.leave_one_out.most) for fit in fits if fit.leave_one_out}
     lines = [
         "# Error of the model on measured rows, per calibration stage: the log error that 80 % of the rows",
         "# stay below under a fit that never saw them. Written by `make calibrate`; part of every error bar.",
     ]
-    lines += [f"{fit.stage.name} = {_digits(fit.leave_one_out.most):g}" for fit in fits]
+    lines += [f"{name} = {value:g}" for name, value in found.items() if name in known and value]
     return "\n".join(lines) + "\n"

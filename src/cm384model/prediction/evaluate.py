@@ -259,7 +259,7 @@ def _require(given: Mapping[str, Any], names: tuple[str, ...], phase: str, examp
 
 
 def _check_ep(case: Case, ep: float) -> None:
-    dies, total = int(case.hardware.dies_per_npu), int(case.hardware.total_dies)
+    dies, total = int(np.max(case.hardware.dies_per_npu)), int(np.max(case.hardware.total_dies))
     if ep > total:
         raise SpecError.of(f"ep = {ep:g} is more than the {total} dies of {case.hardware.name}")
     if ep % dies:

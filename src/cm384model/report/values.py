@@ -59,6 +59,15 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def signed(share: float) -> str:
+    """A relative error or change.
+
+    >>> signed(-0.0341), signed(0.0)
+    ('-3.4 %', '+0.0 %')
+    """
+    return f"{100 * share + 0.0:+.1f} %".replace("-0.0 %", "+0.0 %")
+
+
 def tokens(count: float) -> str:
     """A count of tokens, in K = 1024 where that is exact.
 

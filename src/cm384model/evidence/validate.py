@@ -1,0 +1,239 @@
+"""Is it true? Every published row, what the model says about it, and how far off it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cm384model.evidence.calibrate import left_out_predictions
+from cm384model.evidence.intervals import row_interval
+from cm384model.evidence.published import GROUPS, Row, case_of, predicted_value
+from cm384model.evidence.targets import Answers, Target, targets_of
+from cm384model.prediction.results import SCHEMA
+from cm384model.specs.diagnostics import SpecError
+
+COVERAGE = (0.70, 0.95)
+"""Between these shares of never-fitted rows, an 80 % interval says what it promises. [-]"""
+
+
+@dataclass(frozen=True)
+class CheckedRow:
+    """A row with its prediction and the 80 % interval of that; None where a reason forbids one.
+
+    ``published`` is in the unit of ``unit``, a SI unit, and None where nothing was printed.
+    """
+
+    id: str
+    group: str
+    subject: str
+    at: str
+    against: str
+    quantity: str
+    unit: str
+    published: float | None
+    predicted: float | None
+    predicted_low: float | None
+    predicted_high: float | None
+    error: float | None
+    band: float | None
+    within_band: bool | None
+    within_interval: bool | None
+    used_for_fit: bool
+    tier: str
+    workload: str
+    hardware: str
+    engine: str
+    source: str
+    reason: str
+
+    @property
+    def kind(self) -> str:
+        """The first word of the subject."""
+        return self.subject.partition(" ")[0]
+
+    @property
+    def is_evidence(self) -> bool:
+        """Whether no constant was fitted to the row and it is no input of the model."""
+        return self.predicted is not None and not self.used_for_fit and self.kind != "fact"
+
+
+@dataclass(frozen=True)
+class ErrorSummary:
+    """Errors of the fitted or of the never-fitted rows of a group."""
+
+    group: str
+    used_for_fit: bool
+    rows: int
+    bias_error: float
+    median_error: float
+    mean_error: float
+    worst_error: float
+    worst_id: str
+    outside_band: int
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many never-fitted rows lie within their 80 % interval."""
+
+    rows: int
+    within_interval: int
+    share: float
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A row predicted by a fit that never saw it."""
+
+    id: str
+    published: float
+    predicted: float
+    error: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class ValidationSummary:
+    """What all rows say together; ``outside_band`` are the ids that leave their band."""
+
+    rows: int
+    predicted_rows: int
+    fitted_rows: int
+    groups: tuple[ErrorSummary, ...]
+    totals: tuple[ErrorSummary, ...]
+    operators: tuple[ErrorSummary, ...]
+    coverage: Coverage | None
+    outside_band: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The ledger and its summary; targets are those that the rows at hand can answer."""
+
+    rows: tuple[CheckedRow, ...]
+    summary: ValidationSummary
+    targets: tuple[Target, ...]
+    leave_one_out: tuple[LeftOut, ...]
+    schema: int = SCHEMA
+
+
+def validate(rows: Sequence[Row], *, leave_one_out: bool = False) -> Validation:
+    """Predict every row that has no reason against it, and sum up.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        The ledger, or a part of it.
+    leave_one_out : bool
+        Whether to predict each of the decode rows by a fit that never saw it; takes some seconds.
+
+    Raises
+    ------
+    SpecError
+        When a row that should be predictable is not: a gap must not pass for a reason.
+    """
+    checked = tuple(check(row) for row in rows)
+    unseen = _left_out(rows) if leave_one_out else ()
+    summary = summarise(checked)
+    answers = Answers(
+        rows={row.id: row for row in rows},
+        predicted={row.id: row.predicted for row in checked if row.predicted is not None},
+        unseen_error={row.id: row.error for row in unseen},
+        coverage=summary.coverage.share if summary.coverage else None,
+    )
+    return Validation(checked, summary, targets_of(answers), unseen)
+
+
+def check(row: Row) -> CheckedRow:
+    """A row with its prediction.
+
+    Raises
+    ------
+    SpecError
+        When the row has no reason and cannot be predicted.
+    """
+    predicted = low = high = error = None
+    if not row.reason:
+        try:
+            case = case_of(row)
+            predicted = float(predicted_value(case, row))
+            low, high = (predicted, predicted) if row.kind == "fact" else row_interval(case, row)
+        except SpecError as fault:
+            raise row.located(fault) from None
+        error = predicted / row.published - 1
+    return CheckedRow(
+        id=row.id,
+        group=row.group,
+        subject=row.subject,
+        at=row.at,
+        against=row.against,
+        quantity=row.quantity,
+        unit=row.unit,
+        published=None if np.isnan(row.published) else row.published,
+        predicted=predicted,
+        predicted_low=low,
+        predicted_high=high,
+        error=error,
+        band=None if np.isnan(row.band) else row.band,
+        within_band=None if error is None else abs(error) <= row.band,
+        within_interval=None if low is None or high is None else low <= row.published <= high,
+        used_for_fit=row.used_for_fit,
+        tier=row.tier,
+        workload=row.workload,
+        hardware=row.hardware,
+        engine=row.engine,
+        source=row.source,
+        reason=row.reason,
+    )
+
+
+def summarise(rows: Sequence[CheckedRow]) -> ValidationSummary:
+    """Errors per group and in total, fitted and never-fitted rows apart, and the coverage."""
+    predicted = [row for row in rows if row.predicted is not None]
+    groups = dict.fromkeys(row.group for row in rows)
+    ordered = sorted(groups, key=lambda group: GROUPS.index(group) if group in GROUPS else len(GROUPS))
+    evidence = [row for row in predicted if row.is_evidence]
+    inside = sum(bool(row.within_interval) for row in evidence)
+    operators = [row for row in predicted if row.kind == "op" and row.group.startswith("operators.")]
+    return ValidationSummary(
+        rows=len(rows),
+        predicted_rows=len(predicted),
+        fitted_rows=sum(row.used_for_fit for row in predicted),
+        groups=tuple(s for g in ordered for s in _both(g, [row for row in predicted if row.group == g])),
+        totals=_both("all", [row for row in predicted if row.kind != "fact"]),
+        operators=_both("operators", operators),
+        coverage=Coverage(len(evidence), inside, inside / len(evidence)) if evidence else None,
+        outside_band=tuple(row.id for row in predicted if not row.within_band),
+    )
+
+
+def _both(group: str, rows: Iterable[CheckedRow]) -> tuple[ErrorSummary, ...]:
+    parts = [(fitted, [row for row in rows if row.used_for_fit is fitted]) for fitted in (True, False)]
+    return tuple(_summary(group, fitted, part) for fitted, part in parts if part)
+
+
+def _summary(group: str, fitted: bool, rows: list[CheckedRow]) -> ErrorSummary:
+    errors = np.array([row.error for row in rows], dtype=float)
+    worst = int(np.argmax(np.abs(errors)))
+    return ErrorSummary(
+        group=group,
+        used_for_fit=fitted,
+        rows=len(rows),
+        bias_error=float(np.mean(errors)),
+        median_error=float(np.median(np.abs(errors))),
+        mean_error=float(np.mean(np.abs(errors))),
+        worst_error=float(errors[worst]),
+        worst_id=rows[worst].id,
+        outside_band=sum(not row.within_band for row in rows),
+    )
+
+
+def _left_out(rows: Sequence[Row]) -> tuple[LeftOut, ...]:
+    chosen = [row for row in rows if row.group == "decode" and row.used_for_fit]
+    unseen = left_out_predictions(rows, "serving", [row.id for row in chosen])
+    return tuple(
+        LeftOut(row.id, row.published, unseen[row.id], unseen[row.id] / row.published - 1, row.unit)
+        for row in chosen
+    )
