@@ -15,6 +15,7 @@ from cm384model.evidence.intervals import (
 from cm384model.evidence.published import in_groups, read_rows, shipped_rows
 from cm384model.evidence.validate import Validation
 from cm384model.evidence.validate import validate as validated
+from cm384model.planning.compare import PlanComparison, compare_plan_results
 from cm384model.planning.request import ABLATIONS, Objective, Request, Slo
 from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
@@ -22,6 +23,7 @@ from cm384model.planning.space import Progress
 from cm384model.planning.vary import Varied, steps
 from cm384model.prediction.capacity import Capacity, Phase, fit_case
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
+from cm384model.prediction.compare import Comparison, check_different, compare_predictions, merged_at
 from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
 from cm384model.prediction.results import DecodePrediction, OperatorPrediction, PrefillPrediction
 from cm384model.specs.deployment import Field, read_at
@@ -33,12 +35,16 @@ from cm384model.specs.units import Dimension, parse_value
 __all__ = [
     "Capacity",
     "Case",
+    "Comparison",
     "DecodePrediction",
     "OperatorPrediction",
+    "PlanComparison",
     "PlanResult",
     "PrefillPrediction",
     "SpecError",
     "Validation",
+    "compare",
+    "compare_plans",
     "fit",
     "load_case",
     "load_engine",
@@ -416,6 +422,79 @@ def fit(
         For bad input; a model that does not fit is an answer and no error.
     """
     return fit_case(_case(workload, hardware, engine, settings), phase, at, npus)
+
+
+def compare(
+    a: Name | Case,
+    b: Name | Case,
+    *,
+    phase: Phase = "decode",
+    at: At,
+    at_b: At = (),
+) -> Comparison:
+    """Put two predictions side by side, term by term.
+
+    Parameters
+    ----------
+    a, b : name, path or Case
+        Two workloads, or two loaded cases with whatever else differs; the same twice is fine.
+    phase : {"decode", "prefill"}
+        Which half of serving.
+    at : mapping, str or iterable of str
+        The deployment of both, as in `predict`.
+    at_b : mapping, str or iterable of str
+        What B has in its place.
+
+    Raises
+    ------
+    SpecError
+        For bad input, and if nothing differs.
+    """
+    first, second = _case(a, None, None, ()), _case(b, None, None, ())
+    found = compare_predictions(
+        first,
+        second,
+        predict(first, phase=phase, at=at),
+        predict(second, phase=phase, at=merged_at(phase, at, at_b)),
+    )
+    check_different(found.differences)
+    return found
+
+
+def compare_plans(
+    a: Name | Case,
+    b: Name | Case,
+    *,
+    npus: int = 384,
+    npus_b: int | None = None,
+    slo: Mapping[str, Any] | str | None = None,
+    slo_b: Mapping[str, Any] | str | None = None,
+) -> PlanComparison:
+    """Put the best plans of two cases side by side.
+
+    Parameters
+    ----------
+    a, b : name, path or Case
+        As in `compare`.
+    npus, slo
+        As in `plan`, for both.
+    npus_b, slo_b
+        What B has in their place.
+
+    Raises
+    ------
+    SpecError
+        For bad input, and if nothing differs.
+    """
+    first, second = _case(a, None, None, ()), _case(b, None, None, ())
+    found = compare_plan_results(
+        first,
+        second,
+        plan(first, npus=npus, slo=slo, top=1),
+        plan(second, npus=npus if npus_b is None else npus_b, slo=slo if slo_b is None else slo_b, top=1),
+    )
+    check_different(found.differences)
+    return found
 
 
 def _case(workload: Name | Case, hardware: Name | None, engine: Name | None, settings: Iterable[str]) -> Case:

@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from cm384model.planning import compare as plan_compare
 from cm384model.planning import results as planning
-from cm384model.prediction import capacity, explain
+from cm384model.prediction import capacity, compare, explain
 from cm384model.prediction import results as prediction
 from cm384model.report.glossary import GLOSSARY
 from cm384model.specs.deployment import DECODE_FIELDS, OPERATOR_FIELDS, PREFILL_FIELDS
@@ -13,7 +14,7 @@ from cm384model.specs.deployment import DECODE_FIELDS, OPERATOR_FIELDS, PREFILL_
 NAMES = [entry.name for entry in GLOSSARY]
 RESULTS = [
     value
-    for module in (prediction, planning, explain, capacity)
+    for module in (prediction, planning, explain, capacity, compare, plan_compare)
     for value in vars(module).values()
     if dataclasses.is_dataclass(value) and value.__module__ == module.__name__ and value.__name__[0] != "_"
 ]

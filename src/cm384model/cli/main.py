@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from cm384model import __version__
+from cm384model.cli.compare import compare
 from cm384model.cli.exit_status import ExitStatus
 from cm384model.cli.explain import explain
 from cm384model.cli.fit import fit
@@ -51,6 +52,7 @@ COMMANDS: dict[str, tuple[Callable[..., ExitStatus], str]] = {
     "plan": (plan, "cm384 plan deepseek-r1-4k-256 --slo tpot=50ms,ttft=2s"),
     "predict": (predict, "cm384 predict deepseek-r1-4k-256 --at ep=320,batch_per_die=48"),
     "fit": (fit, "cm384 fit deepseek-r1-4k-256 --at ep=32,kv_len=131072"),
+    "compare": (compare, "cm384 compare deepseek-r1-4k-256 --at ep=320,batch_per_die=48 --at-b ep=144"),
     "op": (op, "cm384 op dispatch --at ep=256,tokens_per_die=128"),
     "explain": (explain, "cm384 explain deepseek-r1-4k-256 --at ep=320,batch_per_die=48 dispatch"),
     "list": (list_names, "cm384 list hardware"),

@@ -167,6 +167,19 @@ context | tokens | context of a request: kv_len in decode, prompt_len in prefill
 requests | - | requests of the whole instance at once
 what_ifs | - | what single changes would give
 
+a | - | the first side of a comparison
+b | - | the second side of a comparison
+differences | - | what is not the same on both sides
+figures | - | totals on both sides
+pools | - | prefill and decode pools on both sides
+ratio | - | B over A
+difference_s | s | B less A
+npu_time_s | s | time of a term, in NPU-seconds per token
+npu_difference_s | s | B less A, in NPU-seconds per token
+npu_share | - | part of the difference in NPU-seconds per token
+main_term | - | the term that explains most of the difference
+prediction | - | everything that is predicted of one side
+
 term | - | explanation of one term
 operators | - | operators inside a term
 executions | - | times that a step or batch runs an operator
