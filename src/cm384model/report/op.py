@@ -7,18 +7,19 @@ from cm384model.prediction.results import OperatorPrediction
 from cm384model.report.blocks import Block, Table
 from cm384model.report.predict import settings
 from cm384model.report.report import Report
-from cm384model.report.values import significant, with_unit
+from cm384model.report.values import interval, significant, with_unit
 
 
 def op_report(case: Case, result: OperatorPrediction) -> Report:
     """Time, work, competing parts, and the sourced numbers that made them."""
-    work = [("time", with_unit(result.time_s, "s"), f"{result.bound} bound")]
+    ends = interval(result.time_s_low, result.time_s_high, "s")
+    work = [("time", with_unit(result.time_s, "s"), ends, f"{result.bound} bound")]
     if result.flop:
-        work.append(("flop", with_unit(result.flop, "FLOP"), _rate(result.flop, result, "FLOP/s")))
+        work.append(("flop", with_unit(result.flop, "FLOP"), "", _rate(result.flop, result, "FLOP/s")))
     if result.bytes:
-        work.append(("bytes", with_unit(result.bytes, "B"), _rate(result.bytes, result, "B/s")))
+        work.append(("bytes", with_unit(result.bytes, "B"), "", _rate(result.bytes, result, "B/s")))
     parts = [
-        (name, with_unit(time, "s"), "part of the time") for name, time in result.parts_s.items() if time
+        (name, with_unit(time, "s"), "", "part of the time") for name, time in result.parts_s.items() if time
     ]
     used = [
         (number.name, f"{number.value:g}", number.unit, number.confidence, number.source)
@@ -26,12 +27,14 @@ def op_report(case: Case, result: OperatorPrediction) -> Report:
     ]
     blocks: list[Block] = [
         f"{result.name} on one die of {case.hardware.name}\n{settings(result.operands)}",
-        Table(("", "", ""), work + parts, "lrl"),
+        Table(("", "", "80 % interval", ""), work + parts, "lrll"),
     ]
     if used:
         blocks.append(Table(("number read", "value", "unit", "conf.", "source"), used, "lrlll"))
     record = {"name": result.name, **result.operands, "time_s": result.time_s, "flop": result.flop}
-    return Report(blocks, [record | {"bytes": result.bytes, "bound": result.bound}], result)
+    record |= {"bytes": result.bytes, "bound": result.bound}
+    record |= {"time_s_low": result.time_s_low, "time_s_high": result.time_s_high}
+    return Report(blocks, [record], result)
 
 
 def _rate(amount: float, result: OperatorPrediction, unit: str) -> str:

@@ -9,7 +9,7 @@ from cm384model.prediction.case import Case
 from cm384model.prediction.results import DecodePrediction, MemoryResult, PrefillPrediction, TermResult
 from cm384model.report.blocks import Block, Table
 from cm384model.report.report import Report
-from cm384model.report.values import percent, scale, setting, significant, with_unit
+from cm384model.report.values import interval, percent, scale, setting, significant, with_unit
 
 
 def predict_report(case: Case, prediction: DecodePrediction | PrefillPrediction) -> Report:
@@ -42,17 +42,22 @@ def settings(deployment: Mapping[str, Any]) -> str:
 
 
 def _figures(prediction: DecodePrediction | PrefillPrediction) -> Table:
-    if isinstance(prediction, DecodePrediction):
-        return Table(("", "", ""), _decode_rows(prediction), "lrl")
-    return Table(("", "", ""), _prefill_rows(prediction), "lrl")
+    rows = _decode_rows(prediction) if isinstance(prediction, DecodePrediction) else _prefill_rows(prediction)
+    return Table(("", "", "80 % interval", ""), rows, "lrll")
 
 
-def _decode_rows(p: DecodePrediction) -> list[tuple[str, str, str]]:
+def _decode_rows(p: DecodePrediction) -> list[tuple[str, str, str, str]]:
+    tokens = f"{p.tokens_per_step:.2f} tokens per step and request"
     return [
-        ("TPOT", _time(p.tpot_s), f"{p.tokens_per_step:.2f} tokens per step and request"),
-        ("step", _time(p.step_time_s), ""),
-        ("MoE layer", _time(p.layer_time_s), _streams(p)),
-        ("throughput", significant(p.throughput_tokens_per_s_per_npu or 0), "output tokens/s per NPU"),
+        ("TPOT", _time(p.tpot_s), interval(p.tpot_s_low, p.tpot_s_high, "s"), tokens),
+        ("step", _time(p.step_time_s), interval(p.step_time_s_low, p.step_time_s_high, "s"), ""),
+        (
+            "MoE layer",
+            _time(p.layer_time_s),
+            interval(p.layer_time_s_low, p.layer_time_s_high, "s"),
+            _streams(p),
+        ),
+        _throughput(p, "output tokens/s per NPU"),
     ]
 
 
@@ -61,12 +66,24 @@ def _streams(p: DecodePrediction) -> str:
     return f"attention {first} and experts {second} per microbatch"
 
 
-def _prefill_rows(p: PrefillPrediction) -> list[tuple[str, str, str]]:
+def _prefill_rows(p: PrefillPrediction) -> list[tuple[str, str, str, str]]:
+    microbatches = f"{int(p.deployment['microbatches'])} microbatches"
     return [
-        ("batch", _time(p.batch_time_s), ""),
-        ("MoE layer", _time(p.layer_time_s), f"{int(p.deployment['microbatches'])} microbatches"),
-        ("throughput", significant(p.throughput_tokens_per_s_per_npu or 0), "input tokens/s per NPU"),
+        ("batch", _time(p.batch_time_s), interval(p.batch_time_s_low, p.batch_time_s_high, "s"), ""),
+        (
+            "MoE layer",
+            _time(p.layer_time_s),
+            interval(p.layer_time_s_low, p.layer_time_s_high, "s"),
+            microbatches,
+        ),
+        _throughput(p, "input tokens/s per NPU"),
     ]
+
+
+def _throughput(p: DecodePrediction | PrefillPrediction, unit: str) -> tuple[str, str, str, str]:
+    low, high = p.throughput_tokens_per_s_per_npu_low, p.throughput_tokens_per_s_per_npu_high
+    predicted = significant(p.throughput_tokens_per_s_per_npu or 0)
+    return "throughput", predicted, interval(low, high, "-"), unit
 
 
 def _time(seconds: float | None) -> str:

@@ -50,6 +50,19 @@ def with_unit(value: float, unit: str, digits: int = 4) -> str:
     return f"{text} {shown}"
 
 
+def interval(low: float | None, high: float | None, unit: str, digits: int = 4) -> str:
+    """The ends of an interval in one unit; empty where there is none.
+
+    >>> interval(0.0444, 0.0542, "s"), interval(1843.2, 2087.5, "-"), interval(None, None, "s")
+    ('44.40 .. 54.20 ms', '1,843 .. 2,088', '')
+    """
+    if low is None or high is None:
+        return ""
+    factor, shown = scale([high], unit)
+    ends = f"{significant(low / factor, digits)} .. {significant(high / factor, digits)}"
+    return ends if unit == "-" else f"{ends} {shown}"
+
+
 def percent(share: float) -> str:
     """A share of a whole.
 
