@@ -180,6 +180,45 @@ npu_share | - | part of the difference in NPU-seconds per token
 main_term | - | the term that explains most of the difference
 prediction | - | everything that is predicted of one side
 
+case | - | name of a case of cm384 check
+cases | - | cases of a check, each with what changed in it
+cases_file | - | file of the cases
+golden_file | - | file of the golden numbers
+quantity | - | name of a number: its path in the JSON of the command
+golden | - | pinned value, in SI units
+now | - | value today, in SI units
+delta | - | relative change from golden to now
+status | - | same, moved, new or missing
+same | - | numbers that are as pinned
+moved | - | numbers that are not as pinned
+new | - | numbers that are not pinned yet
+missing | - | pinned numbers that are there no more
+changes | - | every number of a check, the largest change first
+cause | - | what changed beneath a moved number: data, case or code
+changed | - | data files that say something else since the pin
+versions | - | versions of cm384 that pinned the numbers
+old_version | - | data or installation that is compared with
+new_version | - | data or installation that is compared
+deployments | - | random deployments of a comparison
+compared | - | deployments that fit the memory in either version
+seed | - | seed of the random deployments
+lost | - | deployments that only the old version can predict
+gained | - | deployments that only the new version can predict
+fits_no_more | - | deployments that fitted the memory in the old version only
+fits_now | - | deployments that fit the memory in the new version only
+only_old | - | data files of the old version only
+only_new | - | data files of the new version only
+data_changes | - | numbers and words in which the data files of two versions differ
+file | - | name of a data file
+old_value | - | value in the old version, with its unit
+new_value | - | value in the new version, with its unit
+quantities | - | how every quantity changed, the largest change first
+unchanged | - | share of the deployments that are the same within 1e-9
+median | - | median of the relative changes
+p95 | - | relative size that 95 % of the changes stay below
+largest | - | largest relative change, with its sign
+worst | - | command that predicts the deployment with the largest change
+
 term | - | explanation of one term
 operators | - | operators inside a term
 executions | - | times that a step or batch runs an operator
