@@ -12,6 +12,7 @@ import typer
 
 from cm384model import __version__
 from cm384model.cli.compare import compare
+from cm384model.cli.check import check
 from cm384model.cli.exit_status import ExitStatus
 from cm384model.cli.explain import explain
 from cm384model.cli.fit import fit
@@ -55,6 +56,7 @@ COMMANDS: dict[str, tuple[Callable[..., ExitStatus], str]] = {
     "compare": (compare, "cm384 compare deepseek-r1-4k-256 --at ep=320,batch_per_die=48 --at-b ep=144"),
     "op": (op, "cm384 op dispatch --at ep=256,tokens_per_die=128"),
     "explain": (explain, "cm384 explain deepseek-r1-4k-256 --at ep=320,batch_per_die=48 dispatch"),
+    "check": (check, "cm384 check --only-changed"),
     "list": (list_names, "cm384 list hardware"),
 }
 """Every command with an example that ends its help."""
