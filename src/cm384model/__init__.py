@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = (
     "Capacity",
+    "Calibration",
     "Case",
     "Comparison",
     "DecodePrediction",
@@ -23,9 +24,11 @@ _PUBLIC = (
     "PlanResult",
     "PrefillPrediction",
     "SpecError",
+    "Validation",
     "compare",
     "compare_plans",
     "fit",
+    "calibrate",
     "load_case",
     "load_engine",
     "load_hardware",
@@ -34,6 +37,7 @@ _PUBLIC = (
     "op",
     "plan",
     "predict",
+    "validate",
 )
 __all__ = ["__version__", *_PUBLIC]
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from cm384model.evidence.calibration import Calibration, own_calibration, shipped_calibration
 from cm384model.evidence.intervals import (
     with_decode_interval,
     with_operator_interval,
     with_plan_intervals,
     with_prefill_interval,
 )
+from cm384model.evidence.measurements import read_measurements
 from cm384model.evidence.published import in_groups, read_rows, shipped_rows
 from cm384model.evidence.validate import Validation
 from cm384model.evidence.validate import validate as validated
@@ -422,6 +424,47 @@ def fit(
         For bad input; a model that does not fit is an answer and no error.
     """
     return fit_case(_case(workload, hardware, engine, settings), phase, at, npus)
+
+
+def calibrate(
+    measurements: str | Path | None = None,
+    *,
+    workload: Name | Case = DEFAULT_WORKLOAD,
+    hardware: Name | None = None,
+    engine: Name | None = None,
+    stages: Sequence[str] = (),
+    constants: Sequence[str] = (),
+    leave_one_out: bool = True,
+    tell: Callable[[float], None] | None = None,
+) -> Calibration:
+    """Fit the constants of a machine and an engine to measurements.
+
+    Parameters
+    ----------
+    measurements : path, optional
+        CSV or JSON with the columns ``id, subject, at, quantity, value, unit``; without it, the
+        shipped calibration is run again on the published rows.
+    workload, hardware, engine
+        What was measured; as in `predict`.
+    stages : sequence of str
+        Only these stages; all that have rows by default.
+    constants : sequence of str
+        Only these constants of your machine, such as ``engine.constants.step_overhead``.
+    leave_one_out : bool
+        Whether to fit again without each row, for the error on rows that a fit never saw.
+    tell : callable, optional
+        Hears which share of the stages is done.
+
+    Raises
+    ------
+    SpecError
+        For a faulty file, rows that cannot be right, and too few rows for a stage.
+    """
+    if measurements is None:
+        return shipped_calibration(stages, left_out=leave_one_out, tell=tell)
+    case = _case(workload, hardware, engine, ())
+    rows = read_measurements(Path(measurements), case)
+    return own_calibration(case, rows, stages, only=constants, left_out=leave_one_out, tell=tell)
 
 
 def compare(

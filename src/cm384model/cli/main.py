@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from cm384model import __version__
-from cm384model.cli.compare import compare
+from cm384model.cli.calibrate import calibrate
 from cm384model.cli.check import check
+from cm384model.cli.compare import compare
 from cm384model.cli.exit_status import ExitStatus
 from cm384model.cli.explain import explain
 from cm384model.cli.fit import fit
@@ -20,6 +21,7 @@ from cm384model.cli.list_names import list_names
 from cm384model.cli.op import op
 from cm384model.cli.plan import plan
 from cm384model.cli.predict import predict
+from cm384model.cli.validate import validate
 from cm384model.specs.deployment import DECODE_FIELDS, PREFILL_FIELDS
 from cm384model.specs.diagnostics import SpecError, did_you_mean
 
@@ -56,6 +58,8 @@ COMMANDS: dict[str, tuple[Callable[..., ExitStatus], str]] = {
     "compare": (compare, "cm384 compare deepseek-r1-4k-256 --at ep=320,batch_per_die=48 --at-b ep=144"),
     "op": (op, "cm384 op dispatch --at ep=256,tokens_per_die=128"),
     "explain": (explain, "cm384 explain deepseek-r1-4k-256 --at ep=320,batch_per_die=48 dispatch"),
+    "validate": (validate, "cm384 validate --group decode"),
+    "calibrate": (calibrate, "cm384 calibrate measurements.csv -o mine.toml"),
     "check": (check, "cm384 check --only-changed"),
     "list": (list_names, "cm384 list hardware"),
 }

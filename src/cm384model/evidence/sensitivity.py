@@ -27,8 +27,8 @@ class InputEffect:
     kind: str
     confidence: str
     source: str
-    change_low: float
-    change_high: float
+    effect_low: float
+    effect_high: float
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def sensitivity(case: Case, phase: Phase, at: At) -> Sensitivity:
                 kind=effect.quantity.kind,
                 confidence=effect.quantity.confidence,
                 source=effect.quantity.source,
-                change_low=effect.low,
-                change_high=effect.high,
+                effect_low=effect.low,
+                effect_high=effect.high,
             )
             for effect in effects
         ),

@@ -45,7 +45,7 @@ redundant_experts | - | redundant copies of routed experts
 m | - | rows of one matrix product
 n | - | columns of one matrix product
 k | - | depth of one matrix product
-groups | - | equal matrix products, one for each expert or head
+groups | - | equal matrix products, one for each expert or head; groups of a ledger
 precision | - | precision of the operands of a product
 heads | - | attention heads
 destinations | - | experts that a token is sent to
@@ -60,7 +60,7 @@ hidden | - | width of the hidden state
 intermediate | - | width inside one expert
 experts | - | routed experts
 top_k | - | experts of one token
-rows | - | rows that streaming kernels work on
+rows | - | rows that streaming kernels work on; rows of a ledger
 row_bytes | B | traffic of all kernels for one row
 kernels | - | streaming kernels in a row
 moved_bytes | B | traffic of one attention core
@@ -220,12 +220,12 @@ largest | - | largest relative change, with its sign
 worst | - | command that predicts the deployment with the largest change
 
 term | - | explanation of one term
-operators | - | operators inside a term
+operators | - | operators inside a term; operator rows of a ledger
 executions | - | times that a step or batch runs an operator
 laws | - | evaluations of laws inside a term
 law | - | name of a law
 operator | - | operator that evaluated a law
-summary | - | what a law says, in one line
+summary | - | what a law says, in one line; what all rows of a ledger say
 formula | - | LaTeX of a law
 result | - | value of a law
 references | - | publications behind a law
@@ -245,6 +245,56 @@ key | - | key of a reference in the bibliography
 place | - | table or section of a reference
 title | - | title of a reference
 ref | - | address of a reference
+
+id | - | name of a row
+group | - | group of rows, such as decode or operators.gemm
+subject | - | what a row measures: decode, prefill, caching, loading or an operator
+at | - | deployment or sizes of a row, as --at takes them
+against | - | the other side of a ratio: quantity against over quantity at
+published | - | published value of a row, in its unit
+predicted | - | predicted value, in the unit of the row; _low and _high of 80 %
+error | - | signed relative error: predicted over published, less 1
+band | - | largest relative error that a row may have
+within_band | - | whether the error stays in the band
+within_interval | - | whether the 80 % interval holds the published value; how many rows it does
+used_for_fit | - | whether a row fitted a constant or is an input: no evidence then
+tier | - | how good the source of a row is, A to D
+reason | - | why a row cannot be predicted
+bias_error | - | mean of the signed errors
+median_error | - | median of the absolute errors
+mean_error | - | mean of the absolute errors
+worst_error | - | the signed error that is largest
+worst_id | - | the row with that error
+outside_band | - | rows that leave their band
+predicted_rows | - | rows that are predicted
+fitted_rows | - | predicted rows that fitted a constant or are an input
+totals | - | errors of all rows but inputs
+coverage | - | how many never-fitted rows their 80 % intervals hold
+targets | - | what the model is to show
+measure | - | how a target is measured, such as mean, median or worst error
+measured | - | what was measured for a target; _low and _high where it is a span
+bar | - | the ends between which a target is met
+met | - | whether a target is met
+leave_one_out | - | errors of rows, each under a fit that never saw it
+stages | - | groups of constants that are fitted together
+stage | - | name of a group of constants that are fitted together
+constants | - | constants of a stage
+before | - | value of a constant before the fit, in the SI unit beside it
+after | - | value of a constant after the fit
+standard_error | - | standard error of a fitted constant
+identified | - | whether the rows tell the constant; else it stays at its prior
+at_bound | - | whether a constant ended at one of its bounds
+correlated | - | pairs of constants that the rows can hardly tell apart
+first | - | one constant of such a pair
+second | - | the other constant of such a pair
+correlation | - | correlation of the two
+row_ids | - | rows of a stage
+errors_before | - | errors before the fit
+errors_after | - | errors after the fit
+unused_ids | - | rows to which no constant is fitted
+effects | - | inputs with a range and what it changes, largest first
+effect | - | relative change of the answer at the low and the high end of a range
+residual | - | error of the model itself on measured rows like this, 80 %, log space
 """
 
 GLOSSARY = tuple(

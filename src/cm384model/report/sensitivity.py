@@ -38,7 +38,7 @@ def sensitivity_report(case: Case, found: Sensitivity) -> Report:
 
 
 def _reach(effect: InputEffect) -> float:
-    return max(abs(effect.change_low), abs(effect.change_high))
+    return max(abs(effect.effect_low), abs(effect.effect_high))
 
 
 def _row(effect: InputEffect) -> tuple[str, ...]:
@@ -48,8 +48,8 @@ def _row(effect: InputEffect) -> tuple[str, ...]:
         f"{effect.value:g}{unit}",
         f"{effect.range[0]:g} .. {effect.range[1]:g}",
         effect.confidence,
-        signed(effect.change_low),
-        signed(effect.change_high),
+        signed(effect.effect_low),
+        signed(effect.effect_high),
         effect.source,
     )
 
