@@ -21,6 +21,8 @@ from cm384model.cli.list_names import list_names
 from cm384model.cli.op import op
 from cm384model.cli.plan import plan
 from cm384model.cli.predict import predict
+from cm384model.cli.show import show
+from cm384model.cli.sweep import sweep
 from cm384model.cli.validate import validate
 from cm384model.specs.deployment import DECODE_FIELDS, PREFILL_FIELDS
 from cm384model.specs.diagnostics import SpecError, did_you_mean
@@ -61,6 +63,11 @@ COMMANDS: dict[str, tuple[Callable[..., ExitStatus], str]] = {
     "validate": (validate, "cm384 validate --group decode"),
     "calibrate": (calibrate, "cm384 calibrate measurements.csv -o mine.toml"),
     "check": (check, "cm384 check --only-changed"),
+    "sweep": (
+        sweep,
+        "cm384 sweep deepseek-r1-4k-256 --grid ep=64,320 --grid batch_per_die=1:64",
+    ),
+    "show": (show, "cm384 show out.parquet --frontier"),
     "list": (list_names, "cm384 list hardware"),
 }
 """Every command with an example that ends its help."""

@@ -12,10 +12,9 @@ from pydantic import BaseModel, ValidationError
 
 from cm384model.specs.diagnostics import Problem, SpecError, did_you_mean, with_suggestion
 from cm384model.specs.quantity import Measure, Quantity
-from cm384model.specs.spec import Spec
 from cm384model.specs.toml_keys import Loc, Place, key_places
 
-S = TypeVar("S", bound=Spec)
+S = TypeVar("S", bound=BaseModel)
 _SHORT_LIST = 16
 _NUMBER_FORM = '{ value = 1, unit = "-", source = "...", kind = "...", confidence = "..." }'
 _EXPECTED = {

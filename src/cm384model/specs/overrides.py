@@ -13,7 +13,7 @@ from cm384model.specs.quantity import Quantity
 from cm384model.specs.spec import Section, Spec, node_at, nodes, quantity_paths, replace_node, replace_value
 from cm384model.specs.units import parse_measure
 
-__all__ = ["apply_overrides", "quantity_paths", "replace_value", "settable_paths"]
+__all__ = ["apply_overrides", "locate", "quantity_paths", "replace_value", "settable_paths"]
 
 
 def settable_paths(spec: Spec) -> list[str]:
@@ -66,10 +66,21 @@ def _resolved(specs: Mapping[str, Spec], setting: str) -> tuple[str, str, str]:
     given, equals, text = (part.strip() for part in setting.partition("="))
     if not equals or not given or not text:
         raise SpecError.of("needs PATH=VALUE", "for example --set die.hbm_bandwidth=1.8TB/s")
+    return (*locate(specs, given), text)
+
+
+def locate(specs: Mapping[str, Spec], given: str) -> tuple[str, str]:
+    """The name of a spec and the path in it that a text such as ``die.hbm_bandwidth`` stands for.
+
+    Raises
+    ------
+    SpecError
+        For a path that is unknown or in two specs.
+    """
     known = [(name, path) for name, spec in specs.items() for path in settable_paths(spec)]
     found = [(name, path) for name, path in known if given in (f"{name}.{path}", path)]
     if len(found) == 1:
-        return (*found[0], text)
+        return found[0]
     full = [f"{name}.{path}" for name, path in found or known]
     if found:
         raise SpecError.of(f"'{given}' is ambiguous", f"one of {', '.join(full)}")

@@ -1,0 +1,195 @@
+"""One box of a sweep: a case, one value of every outer axis, and arrays of the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cm384model.numeric import Numeric
+from cm384model.prediction.case import Case
+from cm384model.prediction.decode import DecodeDeployment
+from cm384model.prediction.evaluate import (
+    decode_outputs,
+    filled_decode,
+    filled_prefill,
+    prefill_outputs,
+    with_best_split,
+)
+from cm384model.prediction.memory import Memory
+from cm384model.prediction.prefill import PrefillDeployment
+from cm384model.prediction.terms import Term
+from cm384model.specs.overrides import apply_overrides
+from cm384model.sweeping.study import FILES, Axis, Study
+
+MEMORY_COLUMNS = tuple(f"{f.name}_bytes" for f in dataclasses.fields(Memory) if f.name != "parts")
+"""Ledger of one die; it is known where a deployment does not fit, the times are not."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a box gives: numbers, arrays or words by column, all broadcast to ``shape``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    columns : mapping of str to callable
+        Every column, computed when asked for.
+    impossible : dict of str to bool array
+        Where there is no such deployment, by reason; nothing is known of it.
+    unfit : dict of str to bool array
+        Where it does not fit the memory; its times are not known.
+    late : dict of str to bool array
+        Where it misses a limit.
+    terms : tuple of str
+        Columns that are the times of terms.
+    """
+
+    shape: tuple[int, ...]
+    columns: Mapping[str, Callable[[], Any]]
+    impossible: Mapping[str, Any]
+    unfit: Mapping[str, Any]
+    late: Mapping[str, Any]
+    terms: tuple[str, ...] = ()
+
+    @property
+    def reasons(self) -> dict[str, Any]:
+        """All masks, in the order in which they are told."""
+        return {**self.impossible, **self.unfit, **self.late}
+
+    def forbidden(self, masks: Mapping[str, Any]) -> np.ndarray:
+        """Where any of some masks holds."""
+        found = np.zeros(self.shape, dtype=bool)
+        for mask in masks.values():
+            found |= np.asarray(mask, dtype=bool)
+        return found
+
+
+def cell(study: Study, index: Sequence[int]) -> tuple[Case, dict[str, Any]]:
+    """The case and the fixed values at one value of every outer axis, given by their positions."""
+    chosen = [(axis, axis.values[i]) for axis, i in zip(study.outer, index, strict=True)]
+    case = study.cases[tuple(value for axis, value in chosen if axis.role == "file")]
+    given = dict(study.at)
+    for axis, value in chosen:
+        if axis.role == "field":
+            given[axis.name] = value if isinstance(value, str) else float(value)
+        elif axis.role == "path" and isinstance(value, str):
+            case = Case(**apply_overrides(vars(case), [f"{axis.name}={value}"]))
+        elif axis.role == "path":
+            case = case.replaced(axis.name, float(value))
+    return case, given
+
+
+def evaluate(study: Study, index: Sequence[int], parts: Sequence[slice]) -> Outcome:
+    """The outcome of a box: positions of the outer axes and a slice of each inner one."""
+    case, given = cell(study, index)
+    arrays = np.meshgrid(
+        *(axis.values[part] for axis, part in zip(study.inner, parts, strict=True)),
+        indexing="ij",
+        sparse=True,
+    )
+    for axis, array in zip(study.inner, arrays, strict=True):
+        if axis.role == "field":
+            given[axis.name] = array
+        else:
+            case = case.replaced(axis.name, array)
+    shape = np.broadcast_shapes(*(array.shape for array in arrays)) if arrays else ()
+    with np.errstate(all="ignore"):  # rows that are impossible may divide by zero; they are masked
+        predicted = (
+            _decode(study, case, given, shape)
+            if study.phase == "decode"
+            else _prefill(study, case, given, shape)
+        )
+    columns = dict(predicted.columns)
+    columns |= {name: functools.partial(getattr, getattr(case, name), "name") for name in FILES}
+    columns |= _axis_columns(study, index, arrays)
+    return replace(predicted, columns=columns)
+
+
+def _axis_columns(
+    study: Study, index: Sequence[int], arrays: Sequence[np.ndarray]
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    def constant(value: Any) -> Callable[[], Any]:
+        return lambda: value
+
+    for axis, i in zip(study.outer, index, strict=True):
+        yield axis.column, constant(axis.values[i])
+    for axis, array in zip(study.inner, arrays, strict=True):
+        yield axis.column, constant(array)
+
+
+def _decode(study: Study, case: Case, given: dict[str, Any], shape: tuple[int, ...]) -> Outcome:
+    dies = case.hardware.dies_per_npu
+    if "batch_per_npu" in given:
+        given["batch_per_die"] = given["batch_per_npu"] / dies
+    deployment = filled_decode(case, given)
+    if deployment.microbatches > 1 and "attention_aic_share" not in given:
+        deployment = with_best_split(case, deployment, len(shape))
+    step, outputs = decode_outputs(case, deployment)
+    impossible = _impossible_sizes(case, deployment.ep)
+    if "attention_tp" in given:
+        divides = (deployment.ep % given["attention_tp"] == 0) & (
+            case.model.architecture.heads.si % given["attention_tp"] == 0
+        )
+        impossible["attention_tp"] = ~np.asarray(divides)
+    drafting = np.asarray(deployment.draft_tokens) > 0
+    impossible["mtp"] = drafting & (np.asarray(case.model.architecture.mtp_layers.si) == 0)
+    limit = case.workload.slo.tpot.si
+    columns = _columns(deployment, outputs, step.memory, step.terms)
+    columns["batch_per_npu"] = lambda: deployment.batch_per_die * dies
+    columns["tokens_per_step"] = lambda: step.tokens_per_step
+    late = {"tpot": step.tpot > limit} if study.limited else {}
+    return Outcome(shape, columns, impossible, {"hbm": step.memory.free < 0}, late, _times(step.terms))
+
+
+def _prefill(study: Study, case: Case, given: dict[str, Any], shape: tuple[int, ...]) -> Outcome:
+    deployment = filled_prefill(case, given)
+    batch, outputs = prefill_outputs(case, deployment)
+    impossible = _impossible_sizes(case, deployment.ep)
+    tokens = deployment.tokens_per_npu * deployment.ep / case.hardware.dies_per_npu
+    impossible["prompt"] = np.asarray(tokens < deployment.prompt_len)
+    limit = case.workload.slo.ttft.si
+    late = {"ttft": batch.batch_time > limit} if study.limited else {}
+    columns = _columns(deployment, outputs, batch.memory, batch.terms)
+    return Outcome(shape, columns, impossible, {"hbm": batch.memory.free < 0}, late, _times(batch.terms))
+
+
+def _impossible_sizes(case: Case, ep: Numeric) -> dict[str, Any]:
+    """Where an instance is larger than the machine or no whole number of NPUs."""
+    hardware = case.hardware
+    return {"ep": (np.asarray(ep) > hardware.total_dies) | (np.asarray(ep) % hardware.dies_per_npu != 0)}
+
+
+def _columns(
+    deployment: DecodeDeployment | PrefillDeployment,
+    outputs: Mapping[str, Numeric],
+    memory: Memory,
+    terms: Sequence[Term],
+) -> dict[str, Callable[[], Any]]:
+    """Everything a prediction says, by column."""
+
+    def constant(value: Any) -> Callable[[], Any]:
+        return lambda: value
+
+    columns = {name: constant(value) for name, value in vars(deployment).items()}
+    columns |= {name: constant(value) for name, value in outputs.items()}
+    columns |= {
+        name: functools.partial(getattr, memory, name.removesuffix("_bytes")) for name in MEMORY_COLUMNS
+    }
+    return columns | {
+        name: functools.partial(getattr, term, "time")
+        for name, term in zip(_times(terms), terms, strict=True)
+    }
+
+
+def _times(terms: Sequence[Term]) -> tuple[str, ...]:
+    return tuple(f"{term.name}_time_s" for term in terms)
+
+
+def is_word(axis: Axis) -> bool:
+    """Whether the values of an axis are words."""
+    return isinstance(axis.values, tuple)
