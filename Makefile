@@ -15,10 +15,10 @@ DEV_STAMP  := $(VENV)/.installed-dev
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test lint format docs bench clean
+.PHONY: help plan test lint format docs calibrate bench clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{ printf "make %-8s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{ printf "make %-9s %s\n", $$1, $$2 }'
 
 plan: $(USER_STAMP) ## print the plan for WORKLOAD at SLO
 	@$(BIN)/cm384 plan $(WORKLOAD) --slo $(SLO)
@@ -37,6 +37,9 @@ format: $(DEV_STAMP) ## rewrite the sources in the house format
 
 docs: $(DEV_STAMP) ## write the generated pages and tables again
 	$(BIN)/python docs/generate.py
+
+calibrate: $(USER_STAMP) ## fit the constants of the shipped data files to the published rows again
+	$(BIN)/cm384 calibrate --in-place
 
 bench: $(DEV_STAMP) ## measure the planner's rate, the cold start and the dependencies
 	$(BIN)/python benchmarks/plan_rate.py

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from cm384model.evidence import calibration, sensitivity, targets, validate
 from cm384model.planning import compare as plan_compare
 from cm384model.planning import results as planning
 from cm384model.prediction import capacity, compare, explain
@@ -12,11 +13,15 @@ from cm384model.report.glossary import GLOSSARY
 from cm384model.specs.deployment import DECODE_FIELDS, OPERATOR_FIELDS, PREFILL_FIELDS
 
 NAMES = [entry.name for entry in GLOSSARY]
+EVIDENCE = (calibration, sensitivity, targets, validate)
 RESULTS = [
     value
-    for module in (prediction, planning, explain, capacity, compare, plan_compare)
+    for module in (prediction, planning, explain, capacity, compare, plan_compare, *EVIDENCE)
     for value in vars(module).values()
-    if dataclasses.is_dataclass(value) and value.__module__ == module.__name__ and value.__name__[0] != "_"
+    if dataclasses.is_dataclass(value)
+    and value.__module__ == module.__name__
+    and value.__name__[0] != "_"
+    and value is not targets.Answers
 ]
 SUFFIXES = {
     "_s": "s",

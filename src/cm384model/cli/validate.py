@@ -10,6 +10,7 @@ import typer
 
 from cm384model.cli import options
 from cm384model.cli.exit_status import ExitStatus
+from cm384model.specs.diagnostics import SpecError
 
 
 def validate(
@@ -53,6 +54,8 @@ def validate(
     from cm384model.cli.output import choose_format, deliver
 
     form = choose_format(form, output)
+    if rows and leave_one_out:
+        raise SpecError.of("--leave-one-out does not go with rows of your own", "they fitted nothing")
     from cm384model import api
     from cm384model.report.validate import validate_report
 
@@ -61,5 +64,6 @@ def validate(
     outside = found.summary.outside_band
     if not outside:
         return ExitStatus.YES
-    sys.stderr.write(f"{len(outside)} rows leave their band: {', '.join(outside)}\n")
+    said = "row leaves its" if len(outside) == 1 else "rows leave their"
+    sys.stderr.write(f"{len(outside)} {said} band: {', '.join(outside)}\n")
     return ExitStatus.NO

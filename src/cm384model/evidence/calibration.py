@@ -179,7 +179,8 @@ def own_stages(
     left = list(rows)
     matched = []
     for stage in ordered:
-        constants = _priors(case, stage)
+        found = _priors(case, stage)
+        constants = {path: ends for path, ends in found.items() if not only or path in only}
         mine = replace(stage, hardware=case.hardware.name, engine=case.engine.name, constants=constants)
         taken = tuple(row for row in left if constants and mine.matches(row))
         if taken:

@@ -50,9 +50,8 @@ def _line(old: str, constant: Constant, fit: StageFit, date: str, origin: str) -
     """The line of a constant with what was fitted; the same line if only the date would change."""
     key, _, rest = old.partition("=")
     try:
-        (quantity,) = tomllib.loads(old).values()
-        quantity = dict(quantity)
-    except (tomllib.TOMLDecodeError, TypeError, ValueError):
+        quantity: dict[str, Any] = dict(tomllib.loads(old)[key.strip()])
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError):
         hint = "a number of a data file is one line: name = { value = ..., unit = ... }"
         raise SpecError.of(f"{constant.path} does not stand on one line", hint) from None
     fitted = quantity | _fitted(constant, fit, date, origin)

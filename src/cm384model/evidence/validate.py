@@ -9,7 +9,7 @@ import numpy as np
 
 from cm384model.evidence.calibrate import left_out_predictions
 from cm384model.evidence.intervals import row_interval
-from cm384model.evidence.published import GROUPS, Row, case_of, predicted_value
+from cm384model.evidence.published import GROUPS, Row, case_of, predicted_value, shipped_rows
 from cm384model.evidence.targets import Answers, Target, targets_of
 from cm384model.prediction.results import SCHEMA
 from cm384model.specs.diagnostics import SpecError
@@ -231,8 +231,9 @@ def _summary(group: str, fitted: bool, rows: list[CheckedRow]) -> ErrorSummary:
 
 
 def _left_out(rows: Sequence[Row]) -> tuple[LeftOut, ...]:
+    """The decode rows of the serving stage; the fits see all other rows of the stage that ship."""
     chosen = [row for row in rows if row.group == "decode" and row.used_for_fit]
-    unseen = left_out_predictions(rows, "serving", [row.id for row in chosen])
+    unseen = left_out_predictions(shipped_rows(), "serving", [row.id for row in chosen])
     return tuple(
         LeftOut(row.id, row.published, unseen[row.id], unseen[row.id] / row.published - 1, row.unit)
         for row in chosen

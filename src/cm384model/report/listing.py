@@ -34,6 +34,28 @@ def _files(kind: Any) -> Callable[[], Report]:
     return report
 
 
+def _engines() -> Report:
+    """The engines with what distinguishes them: how much of communication or of a stream they hide."""
+    from cm384model.specs.catalogue import names
+    from cm384model.specs.load import load_engine
+
+    rows = []
+    for name in names("engine"):
+        engine = load_engine(name)
+        rows.append(
+            {
+                "name": name,
+                "stream_overlap": float(engine.constants.stream_overlap.si),
+                "prefill_overlap": float(engine.constants.prefill_overlap.si),
+                "decode_streams": engine.decode_streams,
+                "ep_library": engine.ep_library,
+                "title": engine.title,
+            }
+        )
+    titles = ("name", "decode\noverlap", "prefill\noverlap", "decode streams", "EP library", "title")
+    return _report(rows, tuple(rows[0]), "lrrlll", titles)
+
+
 def _laws() -> Report:
     from cm384model import laws
     from cm384model.lawdoc import read_lawdoc
@@ -90,9 +112,11 @@ def _operators() -> Report:
     return _report(rows, ("operator", "operand", "allowed", "meaning"))
 
 
-def _report(rows: Sequence[dict[str, Any]], columns: tuple[str, ...], align: str = "") -> Report:
+def _report(
+    rows: Sequence[dict[str, Any]], columns: tuple[str, ...], align: str = "", titles: tuple[str, ...] = ()
+) -> Report:
     cells = [tuple(_cell(row[column]) for column in columns) for row in rows]
-    return Report([Table(columns, cells, align or "l" * len(columns))], rows, rows)
+    return Report([Table(titles or columns, cells, align or "l" * len(columns))], rows, rows)
 
 
 def _cell(value: Any) -> str:
@@ -103,7 +127,7 @@ KINDS: dict[str, Callable[[], Report]] = {
     "hardware": _files("hardware"),
     "workloads": _files("workload"),
     "models": _files("model"),
-    "engines": _files("engine"),
+    "engines": _engines,
     "laws": _laws,
     "operators": _operators,
     "quantities": _quantities,
