@@ -39,7 +39,7 @@ def test_the_short_help_is_not_cut(run, name):
     assert not line.endswith("...")
 
 
-@pytest.mark.parametrize("name", ("predict", "explain"))
+@pytest.mark.parametrize("name", ("predict", "explain", "fit", "compare"))
 def test_help_names_everything_that_at_takes(run, name):
     words = set(run(name, "--help").out.replace(",", " ").replace(".", " ").split())
     assert set(DECODE_FIELDS) | set(PREFILL_FIELDS) <= words
