@@ -50,19 +50,23 @@ def causes(done: Check) -> list[Block]:
     for case in result.cases:
         for file in case.changed:
             by_file[file] = by_file.get(file, 0) + 1
-    lines = [f"data: {file} says something else since the pin ({n} cases)" for file, n in by_file.items()]
+    lines = [f"data: {file} says something else since the pin ({_cases(n)})" for file, n in by_file.items()]
     own = sum("case" in case.cause for case in result.cases)
     if own:
-        lines.append(f"case: the case itself is another, new or gone ({own} cases)")
+        lines.append(f"case: the case itself is another, new or gone ({_cases(own)})")
     code = sum(case.cause == "code" for case in result.cases)
     if code:
         versions = ", ".join(version for version in result.versions if version != __version__)
         release = f", pinned with {versions} and checked with {__version__}" if versions else ""
-        lines.append(f"code: the data files say the same, so cm384 itself changed ({code} cases{release})")
+        lines.append(f"code: the data files say the same, so cm384 itself changed ({_cases(code)}{release})")
     unknown = sum(case.cause == "unknown" for case in result.cases)
     if unknown:
-        lines.append(f"unknown: the golden file does not say what it was computed from ({unknown} cases)")
+        lines.append(f"unknown: the golden file does not say what it was computed from ({_cases(unknown)})")
     return ["\n".join(lines)] if lines else []
+
+
+def _cases(count: int) -> str:
+    return f"{count} case" if count == 1 else f"{count} cases"
 
 
 def delta_text(delta: float | None) -> str:

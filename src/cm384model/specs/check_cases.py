@@ -17,6 +17,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "plan": ("workload",),
     "op": ("operator",),
     "law": ("law", "at"),
+    "examples": (),
 }
 _TAKES: dict[str, frozenset[str]] = {
     "operator": frozenset({"op"}),
@@ -29,11 +30,12 @@ _TAKES: dict[str, frozenset[str]] = {
 class CheckCase(Section):
     """One case: a prediction, an operator, a plan or a law, as it would be asked on the command line.
 
+    ``examples`` is every law by itself, at the example of its docstring.
     ``expect = "error"`` pins the message of the error that the case must end in.
     ``quantities`` are the names, with wildcards, of what is pinned; everything by default.
     """
 
-    kind: Literal["decode", "prefill", "op", "plan", "law"]
+    kind: Literal["decode", "prefill", "op", "plan", "law", "examples"]
     why: str = ""
     workload: str | None = None
     hardware: str | None = None

@@ -38,6 +38,8 @@ _SETTINGS: tuple[list[str], ...] = (
     ["model.precision.weights=fp8", "model.precision.activations=fp8"],
 )
 """Settings under which a machine may run the shipped model: as it is, or in FP8."""
+_RANKS = ((1.0, 2.0, 4.0), (1.0,))
+"""Dies that share the heads of attention, where the machine has the collectives for it."""
 
 
 @dataclass(frozen=True)
@@ -123,18 +125,18 @@ def against(version: str, deployments: int = DEPLOYMENTS, seed: int = SEED) -> A
     started = time.perf_counter()
     python = _python(Path(version))
     here = data_root() if python else data_here()
-    blocks, sample = draw(here, deployments, seed)
+    data = sampling.Data(here)
+    blocks, sample = draw(data, deployments, seed)
     if python:
         old = _other_version(python, blocks, sample)
         changes = _numbers(old.root, here)
-        new = _Version(f"cm384 {__version__}", here, sampling.outputs_of(blocks, sample, here))
+        new = _Version(f"cm384 {__version__}", here, sampling.outputs_of(blocks, sample, data))
     else:
         with old_data(version, here) as root:
             changes = _numbers(root, here)
-            old = _Version(version, root, sampling.outputs_of(blocks, sample, root))
-        new = _Version(
-            "." if here == Path.cwd() else "the shipped data", here, sampling.outputs_of(blocks, sample, here)
-        )
+            old = _Version(version, root, sampling.outputs_of(blocks, sample, sampling.Data(root)))
+        label = "." if here == Path.cwd() else "the shipped data"
+        new = _Version(label, here, sampling.outputs_of(blocks, sample, data))
     return _compared(old, new, blocks, sample, changes, seed, started)
 
 
@@ -203,79 +205,93 @@ def _other_version(python: Path, blocks: list[dict[str, Any]], sample: Mapping[s
             return _Version(label, Path(str(stored["root"])), outputs)
 
 
-def draw(root: Path, deployments: int, seed: int) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+def draw(
+    data: sampling.Data, deployments: int, seed: int
+) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
     """A random sample for every phase, balance, and every machine, engine and workload that go together.
 
     Lengths are multiples of the workload's own; acceptance, redundant experts and imbalance are left
     to the data files, so that a change of any of them shows.
     """
-    groups = _groups(root)
+    groups = _groups(data)
     if not groups:
-        raise SpecError.of(f"no machine, engine and workload of {root} go together")
+        raise SpecError.of(f"no machine, engine and workload of {data.root} go together")
     kinds = list(product(PHASES, groups, BALANCES))
     each = -(-deployments // len(kinds))
     generator = np.random.default_rng(seed)
     blocks: list[dict[str, Any]] = []
     columns: list[dict[str, np.ndarray]] = []
     for number, (phase, group, balance) in enumerate(kinds):
-        limits = group["limits"]
-        blocks.append(
-            {name: value for name, value in group.items() if name != "limits"}
-            | {"phase": phase, "balance": balance, "plane": ("ub", "vpc")[number % 2]}
-            | {"rows": (number * each, (number + 1) * each)}
-        )
-        columns.append(_columns(generator, each, **limits))
+        rows = (number * each, (number + 1) * each)
+        plane = ("ub", "vpc")[number % 2]
+        blocks.append(group.block | {"phase": phase, "balance": balance, "plane": plane, "rows": rows})
+        columns.append(_columns(generator, each, group))
     return blocks, {name: np.concatenate([c[name] for c in columns]) for name in columns[0]}
 
 
-def _columns(
-    generator: np.random.Generator, size: int, *, node: int, total: int, shares: list[float], drafts: int
-) -> dict[str, np.ndarray]:
+@dataclass(frozen=True)
+class _Group:
+    """A machine, an engine, a workload and settings that go together, with the bounds of deployments."""
+
+    block: dict[str, Any]
+    ranks: tuple[float, ...]
+    node: int = 1
+    nodes: int = 1
+    shares: tuple[float, ...] = (0.5,)
+    drafts: int = 0
+
+
+def _columns(generator: np.random.Generator, size: int, group: _Group) -> dict[str, np.ndarray]:
     microbatches = generator.integers(1, 3, size).astype(float)
     reuse = generator.uniform(0, 0.95, size) * generator.integers(0, 2, size)
     return {
-        "ep": node * generator.integers(1, total // node + 1, size).astype(float),
+        "ep": group.node * generator.integers(1, group.nodes + 1, size).astype(float),
         "batch_per_die": np.floor(2 ** generator.uniform(1, 8, size)),
         "tokens_per_npu": 1024 * np.floor(2 ** generator.uniform(0, 6, size)),
         "length_factor": 2 ** generator.uniform(-3, 4, size),
         "microbatches": microbatches,
-        "attention_aic_share": np.where(microbatches > 1, generator.choice(shares, size), 1.0),
-        "attention_tp": 2.0 ** generator.integers(0, 3, size),
-        "draft_tokens": generator.integers(0, drafts + 1, size).astype(float),
+        "attention_aic_share": np.where(microbatches > 1, generator.choice(group.shares, size), 1.0),
+        "attention_tp": generator.choice(group.ranks, size),
+        "draft_tokens": generator.integers(0, group.drafts + 1, size).astype(float),
         "reuse": np.round(reuse, 3),
     }
 
 
-def _groups(root: Path) -> list[dict[str, Any]]:
-    """Every machine, engine and workload that go together, with the bounds of their deployments."""
-    hardware, engines, workloads = (_names(root, kind) for kind in ("hardware", "engine", "workload"))
-    found: list[dict[str, Any]] = []
+def _groups(data: sampling.Data) -> list[_Group]:
+    """Every machine, engine and workload that go together.
+
+    Settings and shared heads are those of the first way in which a machine and an engine run.
+    """
+    hardware, engines, workloads = (_names(data.root, kind) for kind in ("hardware", "engine", "workload"))
+    found: list[_Group] = []
     for machine, engine in product(hardware, engines):
-        for settings in _SETTINGS:
-            group = {"hardware": machine, "engine": engine, "settings": settings}
-            if _runs(group | {"workload": workloads[0]}, root):
-                found += [_bounded(group | {"workload": name}, root) for name in workloads]
+        for ranks, settings in product(_RANKS, _SETTINGS):
+            block = {"hardware": machine, "engine": engine, "settings": settings}
+            if _runs(_Group(block | {"workload": workloads[0]}, ranks[-1:]), data):
+                found += [_bounded(block | {"workload": name}, ranks, data) for name in workloads]
                 break
     return found
 
 
-def _runs(group: dict[str, Any], root: Path) -> bool:
-    blocks = [
-        group | {"phase": phase, "balance": BALANCES[0], "plane": "ub", "rows": (0, 1)} for phase in PHASES
-    ]
-    one = _columns(np.random.default_rng(0), 1, node=16, total=16, shares=[0.5], drafts=0)
-    return len({name.partition(".")[0] for name in sampling.outputs_of(blocks, one, root)}) == 2
+def _runs(group: _Group, data: sampling.Data) -> bool:
+    one = _columns(np.random.default_rng(0), 1, group) | {"ep": np.array([float(max(group.ranks))])}
+    either = {"balance": BALANCES[0], "plane": "ub", "rows": (0, 1)}
+    blocks = [group.block | either | {"phase": phase} for phase in PHASES]
+    predicted = sampling.outputs_of(blocks, one, data)
+    return {name.partition(".")[0] for name in predicted} == set(PHASES)
 
 
-def _bounded(group: dict[str, Any], root: Path) -> dict[str, Any]:
-    case = sampling.load(group, root)
-    limits = {
-        "node": int(case.hardware.dies_per_node),
-        "total": int(case.hardware.total_dies),
-        "shares": core_shares(case).tolist(),
-        "drafts": 3 if case.model.architecture.mtp_layers.si else 0,
-    }
-    return group | {"limits": limits}
+def _bounded(block: dict[str, Any], ranks: tuple[float, ...], data: sampling.Data) -> _Group:
+    case = data.case(block)
+    node = int(case.hardware.dies_per_node)
+    return _Group(
+        block,
+        tuple(rank for rank in ranks if node % rank == 0),
+        node,
+        int(case.hardware.total_dies) // node,
+        tuple(core_shares(case).tolist()),
+        3 if case.model.architecture.mtp_layers.si else 0,
+    )
 
 
 def _names(root: Path, kind: Any) -> list[str]:
@@ -375,14 +391,19 @@ def command_of(blocks: list[dict[str, Any]], sample: Mapping[str, np.ndarray], r
     """The command that predicts one deployment of a sample."""
     block = next(block for block in blocks if block["rows"][0] <= row < block["rows"][1])
     given = {name: column[row] for name, column in sample.items()}
-    at = sampling.deployment(block, given, sampling.load(block, data_here()))
+    at = sampling.deployment(block, given, sampling.Data(data_here()).case(block))
     if at["microbatches"] == 1:
         at.pop("attention_aic_share", None)
-    at = {name: value if isinstance(value, str) else f"{value:.9g}" for name, value in at.items()}
+    at = {name: value if isinstance(value, str) else _exact(float(value)) for name, value in at.items()}
     words = [block["workload"], "--hardware", block["hardware"], "--engine", block["engine"]]
     words += ["--phase", block["phase"], "--at", ",".join(f"{name}={value}" for name, value in at.items())]
     words += [word for setting in block["settings"] for word in ("--set", setting)]
     return f"cm384 predict {shlex.join(words)}"
+
+
+def _exact(value: float) -> str:
+    """A number that reads back as itself: kernels round shares of cores up to whole ones."""
+    return f"{value:.0f}" if value == int(value) else repr(value)
 
 
 def _numbers(old_root: Path, new_root: Path) -> tuple[dict[str, set[str]], list[NumberChange]]:

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import doctest
 import fnmatch
 import hashlib
 import importlib
 import inspect
 import json
 import math
+import os
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cm384model import __version__, laws
 from cm384model.lawdoc import read_lawdoc
 from cm384model.numeric import LAWS
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
 from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
-from cm384model.specs.catalogue import data_root, is_file_name
+from cm384model.recording import LawCall, recording
+from cm384model.specs.catalogue import FOLDERS, data_root, is_file_name
 from cm384model.specs.check_cases import CheckCase, CheckCases
 from cm384model.specs.diagnostics import Problem, SpecError, did_you_mean, with_suggestion
 from cm384model.specs.engine import Engine
@@ -145,7 +151,9 @@ def evaluate_case(case: CheckCase, digests: Digests, planner: Planner) -> Evalua
     """
     loaded: Case | None = None
     try:
-        if case.kind == "law":
+        if case.kind == "examples":
+            values = _examples()
+        elif case.kind == "law":
             values = _law_values(case)
         else:
             loaded = _load(case, digests.folder)
@@ -171,25 +179,23 @@ def unit_of(quantity: str) -> str:
     ('s', 'B', '-')
     """
     *above, name = quantity.split(".")
-    names = (name, above[-1] if above else "")
-    for suffix, unit in _UNITS.items():
-        if any(n == suffix.lstrip("_") or n.endswith(suffix) for n in names):
+    whole = above[-1] if above else ""
+    for suffix, unit in _UNIT_OF_SUFFIX.items():
+        if name.endswith(suffix) or whole.endswith(suffix):
             return unit
-    return "-"
+    return _UNIT_OF_NAME.get(name, "-")
 
 
-_UNITS = {
+_UNIT_OF_SUFFIX = {
     "_tokens_per_s_per_npu": "tokens/s",
     "_tokens_per_s": "tokens/s",
     "requests_per_s": "requests/s",
     "_s": "s",
     "_bytes": "B",
-    "flop": "FLOP",
-    "tokens_per_npu": "tokens",
-    "tokens_per_die": "tokens",
-    "kv_len": "tokens",
-    "prompt_len": "tokens",
 }
+_UNIT_OF_NAME = {"flop": "FLOP", "bytes": "B"} | dict.fromkeys(
+    ("kv_len", "prompt_len", "tokens", "tokens_per_die", "tokens_per_npu"), "tokens"
+)
 
 
 class Digests:
@@ -217,12 +223,12 @@ class Digests:
         return found
 
     def name(self, file: str) -> str:
-        """A file as it is named from the folder of the cases, or from that of the shipped data."""
+        """A file as it is named in the catalogue, or else from the folder of the cases."""
         path = Path(file).resolve()
-        for root in (self.folder, data_root().resolve()):
-            if path.is_relative_to(root):
-                return path.relative_to(root).as_posix()
-        return path.name
+        shipped = data_root().resolve()
+        if path.parent in [shipped / folder for folder in FOLDERS.values()]:
+            return path.relative_to(shipped).as_posix()
+        return Path(os.path.relpath(path, self.folder)).as_posix()
 
 
 def said(spec: Spec) -> dict[str, str]:
@@ -264,11 +270,31 @@ def _result(case: CheckCase, loaded: Case, planner: Planner) -> Any:
     return result.plans[0] if result.plans else {"reasons": result.reasons}
 
 
-def _law_values(case: CheckCase) -> dict[str, tuple[Value, str]]:
+def _all_laws() -> dict[str, Callable[..., Any]]:
     for module in pkgutil.iter_modules(laws.__path__):
         importlib.import_module(f"{laws.__name__}.{module.name}")
+    return LAWS
+
+
+def _examples() -> dict[str, tuple[Value, str]]:
+    """Every law at the first example of its docstring that calls it."""
+    values: dict[str, tuple[Value, str]] = {}
+    for name, law in sorted(_all_laws().items()):
+        with recording() as entries:
+            scope = dict(vars(sys.modules[law.__module__]))
+            for example in doctest.DocTestParser().get_examples(inspect.getdoc(law) or ""):
+                exec(compile(example.source, name, "exec"), scope)
+        own = [e for e in entries if isinstance(e, LawCall) and e.law.__name__ == name]
+        results = np.atleast_1d(own[0].result).tolist() if own else []
+        unit = read_lawdoc(law).result.unit
+        for number, result in enumerate(results):
+            values[name if len(results) == 1 else f"{name}.{number}"] = (float(result), unit)
+    return values
+
+
+def _law_values(case: CheckCase) -> dict[str, tuple[Value, str]]:
     name = case.law or ""
-    if name not in LAWS:
+    if name not in _all_laws():
         raise SpecError.of(with_suggestion(f"there is no law '{name}'", name, LAWS), "cm384 list laws")
     known = list(inspect.signature(LAWS[name]).parameters)
     operands: dict[str, float] = {}

@@ -200,7 +200,7 @@ def _change(
     golden, now = old[0], today[0]
     if same(golden, now) and old[1] == today[1]:
         return Change(name, quantity, golden, now, today[1], 0.0, "same")
-    numbers = isinstance(golden, float) and isinstance(now, float) and golden != 0
+    numbers = isinstance(golden, float) and isinstance(now, float) and golden != 0 and old[1] == today[1]
     delta = (now - golden) / abs(golden) if numbers else None  # type: ignore[operator, arg-type]
     return Change(name, quantity, golden, now, today[1], delta, "moved")
 
@@ -225,5 +225,5 @@ def _case(
     changed = tuple(sorted(f for f in files if pinned.data.get(f) != today.data.get(f)))
     causes = [*(["case"] if pinned.case != today.case else []), *(["data"] if changed else [])]
     if not pinned.case:
-        causes = ["unknown"]
+        return CaseChanges(name, **counts, cause="unknown", changed=())
     return CaseChanges(name, **counts, cause=" and ".join(causes) or "code", changed=changed)

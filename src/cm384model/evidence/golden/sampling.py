@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 import cm384model
-from cm384model.prediction.case import Case, load_case
+from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import decode_outputs, filled_decode, filled_prefill, prefill_outputs
 from cm384model.specs.catalogue import FOLDERS, data_root
 from cm384model.specs.diagnostics import SpecError
+from cm384model.specs.load import load_engine, load_hardware, load_model_of, load_workload
+from cm384model.specs.overrides import apply_overrides
 
 Arrays = dict[str, np.ndarray]
 COLUMNS = {
@@ -35,12 +37,51 @@ COLUMNS = {
 """Columns of a sample that each phase takes as they are."""
 
 
-def outputs_of(blocks: list[dict[str, Any]], sample: Mapping[str, np.ndarray], root: Path) -> Arrays:
+class Data:
+    """The data files of one version, each read once.
+
+    Attributes
+    ----------
+    root : Path
+        The folder with ``hardware/`` and ``workloads/``; what it has no file for is shipped.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._read: dict[tuple[str, str], Any] = {}
+        self._cases: dict[str, Case] = {}
+
+    def case(self, block: Mapping[str, Any]) -> Case:
+        """The case of a block."""
+        kinds = ("hardware", "engine", "workload")
+        key = json.dumps([*(block[kind] for kind in kinds), block["settings"]])
+        if key not in self._cases:
+            specs = {kind: self._spec(kind, block[kind]) for kind in kinds}
+            specs["model"] = self._model(block["workload"], specs["workload"])
+            self._cases[key] = Case(**apply_overrides(specs, block["settings"]))
+        return self._cases[key]
+
+    def _spec(self, kind: Any, name: str) -> Any:
+        if (kind, name) not in self._read:
+            own = self.root / FOLDERS[kind] / f"{name}.toml"
+            self._read[kind, name] = _READERS[kind](str(own) if own.is_file() else name)
+        return self._read[kind, name]
+
+    def _model(self, workload: str, spec: Any) -> Any:
+        if ("model", workload) not in self._read:
+            self._read["model", workload] = load_model_of(spec)
+        return self._read["model", workload]
+
+
+_READERS = {"hardware": load_hardware, "engine": load_engine, "workload": load_workload}
+
+
+def outputs_of(blocks: list[dict[str, Any]], sample: Mapping[str, np.ndarray], data: Data) -> Arrays:
     """Every quantity of every deployment of a sample, NaN where a block has none of that name.
 
-    A block is a phase, a machine, an engine, a workload and the rows of the sample that it takes;
-    the data files are those under ``root``. What is not in the sample is as the data files say. A
-    block that cannot be evaluated leaves its rows NaN.
+    A block is a phase, a machine, an engine, a workload and the rows of the sample that it takes.
+    What is not in the sample is as the data files say. A block that cannot be evaluated leaves
+    its rows NaN.
     """
     size = len(sample["ep"])
     found: Arrays = {}
@@ -48,23 +89,13 @@ def outputs_of(blocks: list[dict[str, Any]], sample: Mapping[str, np.ndarray], r
         rows = slice(*block["rows"])
         given = {name: column[rows] for name, column in sample.items()}
         try:
-            outputs = _outputs(block, given, load(block, root))
+            outputs = _outputs(block, given, data.case(block))
         except (SpecError, KeyError):
             continue
         for name, values in outputs.items():
             key = f"{block['phase']}.{name}"
             found.setdefault(key, np.full(size, np.nan))[rows] = values
     return found
-
-
-def load(block: Mapping[str, Any], root: Path) -> Case:
-    """The case of a block, from the files under ``root`` where it has them, else from the shipped ones."""
-    kinds: tuple[Any, ...] = ("workload", "hardware", "engine")
-    own = {kind: root / FOLDERS[kind] / f"{block[kind]}.toml" for kind in kinds}
-    names = {kind: str(path) if path.is_file() else str(block[kind]) for kind, path in own.items()}
-    return load_case(
-        names["workload"], hardware=names["hardware"], engine=names["engine"], settings=block["settings"]
-    )
 
 
 def deployment(block: Mapping[str, Any], given: Mapping[str, Any], case: Case) -> dict[str, Any]:
@@ -104,7 +135,7 @@ def main(sample_file: str, output_file: str) -> None:
     with np.load(sample_file) as stored:
         blocks = json.loads(str(stored["blocks"]))
         sample = {name: stored[name] for name in stored.files if name != "blocks"}
-    answer: dict[str, Any] = outputs_of(blocks, sample, data_root())
+    answer: dict[str, Any] = outputs_of(blocks, sample, Data(data_root()))
     np.savez(output_file, version=cm384model.__version__, root=str(data_root()), **answer)
 
 
