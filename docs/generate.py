@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import accuracy
 import shell_examples
 import tables
 from law_pages import law_pages
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 
 PARTS: dict[str, Callable[[], str]] = {
-    "accuracy": tables.accuracy,
+    **accuracy.PARTS,
     "columns": tables.columns,
     "fitted_constants": tables.fitted_constants,
     "fitted_summary": tables.fitted_summary,

@@ -106,5 +106,5 @@ def tidy(output: str) -> str:
 
 def prepare(folder: Path) -> None:
     """Give a folder the data files that the examples copy, as in a checkout."""
-    for name in ("hardware", "workloads"):
+    for name in ("hardware", "workloads", "docs"):
         (folder / name).symlink_to(ROOT / name)

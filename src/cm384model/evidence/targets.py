@@ -27,6 +27,7 @@ class Target:
 
     ``measure`` says what the numbers are: an error (mean, median, worst, unseen), points of a
     ratio (points, rise), a ratio less 1 (predicted), a share (coverage) or a count (constants).
+    ``reason`` says why a target is known to be missed.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Target:
     bar_low: float | None
     bar_high: float
     met: bool
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,18 @@ def targets_of(answers: Answers) -> tuple[Target, ...]:
         if ends is not None:
             low, high = given.get("between", (None, given.get("most")))
             met = (low is None or low <= ends[0]) and ends[1] <= high
-            targets.append(Target(name, given["title"], given["measure"], *ends, low, float(high), met))
+            targets.append(
+                Target(
+                    name,
+                    given["title"],
+                    given["measure"],
+                    *ends,
+                    low,
+                    float(high),
+                    met,
+                    given.get("reason", ""),
+                )
+            )
     return tuple(targets)
 
 

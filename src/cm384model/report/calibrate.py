@@ -21,12 +21,12 @@ def calibrate_report(found: Calibration, written: Sequence[str] = ()) -> Report:
     ]
     for stage in found.stages:
         blocks += [_title(stage), _constants(stage), _errors(stage)]
-        blocks += [
-            f"hardly told apart: {pair.first} and {pair.second}, correlation {pair.correlation:+.2f}"
-            for pair in stage.correlated
-        ]
+        if stage.correlated:
+            blocks.append(_correlated(stage))
     if found.unused_ids:
-        blocks.append(f"no constant is fitted to {len(found.unused_ids)} rows: {', '.join(found.unused_ids)}")
+        count = len(found.unused_ids)
+        rows_are = "row" if count == 1 else "rows"
+        blocks.append(f"no constant is fitted to {count} {rows_are}: {', '.join(found.unused_ids)}")
     if written:
         blocks.append("\n".join(f"wrote {path}" for path in written))
     records = [
@@ -40,6 +40,15 @@ def _title(stage: StageResult) -> str:
     with_engine = f" with {stage.engine}" if of_engine else ""
     rows = len(stage.row_ids)
     return f"{stage.stage}: {rows} row{'s' if rows > 1 else ''} on {stage.hardware}{with_engine}"
+
+
+def _correlated(stage: StageResult) -> str:
+    """Constants of which the rows fix a combination better than each."""
+    pairs = [
+        f"{pair.first.rpartition('.')[2]} and {pair.second.rpartition('.')[2]} ({pair.correlation:+.2f})"
+        for pair in stage.correlated
+    ]
+    return f"hardly told apart, with their correlation: {', '.join(pairs)}"
 
 
 def _constants(stage: StageResult) -> Table:

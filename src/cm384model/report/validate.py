@@ -31,8 +31,7 @@ def validate_report(found: Validation, *, every: bool, chosen: bool) -> Report:
         Whether the user chose groups, whose rows are then shown; else operators are summarised.
     """
     predicted = [row for row in found.rows if row.predicted is not None]
-    shown = [row for row in predicted if every or chosen or row.kind not in ("op", "fact")]
-    shown.sort(key=lambda row: _SERVING.index(row.group) if row.group in _SERVING else -1)
+    shown = predicted if every or chosen else serving_rows(predicted)
     outside = [row for row in predicted if row.within_band is False and row not in shown]
     blocks: list[Block] = [heading(found), summary_table(found), coverage_line(found)]
     if found.targets and not chosen:
@@ -97,7 +96,7 @@ def coverage_line(found: Validation) -> str:
 def targets_table(targets: Iterable[Target]) -> Table:
     """Every target with its bar and what was measured."""
     rows = [
-        (target.title, _bar(target), _measured(target), "yes" if target.met else "NO") for target in targets
+        (target.title, bar(target), measured(target), "yes" if target.met else "NO") for target in targets
     ]
     return Table(("target", "bar", "measured", "met"), rows, "lrrl")
 
@@ -110,14 +109,16 @@ _FORMS: dict[str, Callable[[float], str]] = {
 }
 
 
-def _bar(target: Target) -> str:
+def bar(target: Target) -> str:
+    """The bar of a target in its own terms."""
     form = _FORMS.get(target.measure, percent)
     if target.bar_low is None:
         return f"<= {form(target.bar_high)}"
     return f"{form(target.bar_low)} .. {form(target.bar_high)}"
 
 
-def _measured(target: Target) -> str:
+def measured(target: Target) -> str:
+    """What was measured for a target, in its own terms."""
     form = _FORMS.get(target.measure, percent)
     low, high = form(target.measured_low), form(target.measured_high)
     return low if low == high else f"{low} .. {high}"
@@ -134,6 +135,12 @@ def left_out_blocks(rows: Sequence[LeftOut]) -> list[Block]:
         f"each decode row predicted by a fit that never saw it: mean absolute error {percent(mean)}",
         Table(("row", "published", "predicted", "error"), cells, "lrrr"),
     ]
+
+
+def serving_rows(predicted: Iterable[CheckedRow]) -> list[CheckedRow]:
+    """Rows of steps, batches, caching and loading, those of the shipped groups in their order."""
+    rows = [row for row in predicted if row.kind not in ("op", "fact")]
+    return sorted(rows, key=lambda row: _SERVING.index(row.group) if row.group in _SERVING else -1)
 
 
 def _said(shown: Sequence[CheckedRow], predicted: Sequence[CheckedRow]) -> str:
