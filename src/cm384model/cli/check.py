@@ -148,7 +148,7 @@ def checked(names: list[str], cases: Path | None, golden: Path | None, *, update
     change = updated(done, names)
     write_whole(golden_file, change.text)
     sys.stderr.write(
-        f"{golden_file}: {change.added:,} numbers added, {change.moved:,} moved, {change.removed:,} removed\n"
+        f"{golden_file}: {change.added:,} added, {change.moved:,} moved, {change.removed:,} removed\n"
     )
     return compared(cases_file, golden_file, api.plan, names)
 

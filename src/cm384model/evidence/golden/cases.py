@@ -161,7 +161,7 @@ def evaluate_case(case: CheckCase, digests: Digests, planner: Planner) -> Evalua
     except SpecError as error:
         if case.expect != "error":
             raise
-        values = {"error": (_first_line(error, digests.folder), WORD)}
+        values = {"error": (_first_line(error, loaded, digests), WORD)}
     bad = [name for name, (v, _) in values.items() if isinstance(v, float) and not math.isfinite(v)]
     if bad:
         raise SpecError.of(f"{', '.join(bad)} is not finite", "such a number cannot be pinned")
@@ -336,5 +336,10 @@ def _numbers(value: Any, prefix: str = "") -> Iterable[tuple[str, tuple[Value, s
             yield path, (float(entry), unit_of(path))
 
 
-def _first_line(error: SpecError, folder: Path) -> str:
-    return error.problems[0].message.splitlines()[0].replace(f"{folder}/", "")
+def _first_line(error: SpecError, loaded: Case | None, digests: Digests) -> str:
+    """The message of an error, the same wherever cases and data files are."""
+    text = error.problems[0].message.splitlines()[0]
+    for kind in SPECS if loaded else ():
+        file = getattr(loaded, kind.spec_kind).file
+        text = text.replace(file, digests.name(file))
+    return text.replace(f"{digests.folder}/", "")
