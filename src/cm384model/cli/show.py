@@ -57,10 +57,10 @@ def show(
     result = open_result(file)
     if frontier:
         frame = result.frontier()
-    elif head:
+    elif head or not (by or result.has_gain):
         frame = result.head(top)
     else:
-        frame = result.best(top, by or result.gain_and_cost()[0], ascending=smallest)
+        frame = result.best(top, by or result.gain(), ascending=smallest)
     columns = result.columns
     title = result_title(str(file), result.rows, len(columns), result.said, finished=result.finished)
     deliver(sweep_report(title, frame.to_dicts(), columns), form, output)

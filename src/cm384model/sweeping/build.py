@@ -18,6 +18,7 @@ from cm384model.specs.quantity import Quantity
 from cm384model.specs.spec import Spec, node_at
 from cm384model.specs.units import Dimension, parse_value
 from cm384model.sweeping.columns import column_groups
+from cm384model.sweeping.evaluate import evaluate
 from cm384model.sweeping.ranges import Span, spans, values_of
 from cm384model.sweeping.study import (
     CONTRADICTIONS,
@@ -36,6 +37,9 @@ from cm384model.sweeping.study import (
 
 MANY_ROWS = 200_000_000
 """More candidates than this need ``--yes``."""
+
+MOST_PROBES = 200
+"""Outer combinations that are tried before anything is written."""
 
 _SUFFIX: dict[Dimension, str] = {
     "time": "s",
@@ -125,6 +129,7 @@ def study_of(wanted: Wanted) -> Study:
     limited = limited or any(axis.name.startswith("workload.slo.") for axis in axes)
     study = Study(phase, cases, tuple(axes), at, limited, keep)
     _check_needs(study)
+    _probe(study)
     columns = chosen_columns(wanted.columns, column_groups(study))
     if keep.reduces:
         columns = (*columns, *(name for name in GAIN_AND_COST[phase] if name not in columns))
@@ -320,6 +325,21 @@ def _check_contradictions(
 
 def _located(case: Case, setting: str) -> tuple[str, str]:
     return locate(vars(case), setting.partition("=")[0].strip())
+
+
+def _probe(study: Study) -> None:
+    """Evaluate the first deployment of the outer combinations: a machine may lack what an engine needs."""
+    if study.phase == "plan":
+        return
+    lengths = [len(axis) for axis in study.outer]
+    for index in itertools.islice(np.ndindex(*lengths), MOST_PROBES):
+        try:
+            evaluate(study, index, [slice(0, 1)] * len(study.inner))
+        except SpecError as error:
+            place = ", ".join(f"{a.name}={a.values[i]}" for a, i in zip(study.outer, index, strict=True))
+            raise SpecError(
+                [Problem(f"at {place}: {p.message}", hint=p.hint) for p in error.problems]
+            ) from None
 
 
 def _check_needs(study: Study) -> None:

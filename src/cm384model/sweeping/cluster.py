@@ -7,6 +7,7 @@ travel back. A part that is lost with its worker is made again by another one.
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -25,6 +26,8 @@ PER_THREAD = 2
 """Parts in flight for every thread of the cluster: one computed, one on its way."""
 RETRIES = 10
 """How often a part may lose its worker before the sweep gives up."""
+FETCH_S = 10.0
+"""How long to wait for the bytes of a part before looking whether workers are there. [s]"""
 PATIENCE_S = 30.0
 """How long to wait for a worker when there is none. [s]"""
 
@@ -34,7 +37,6 @@ class Cluster:
     """A cluster by the address of its scheduler, or ``local`` for one worker process per core."""
 
     address: str
-    patience_s: float = PATIENCE_S
 
     def __call__(
         self, study: Study, numbers: Iterable[int], form: str, metadata: Mapping[str, str]
@@ -60,8 +62,9 @@ def connected(cluster: Cluster, opened: ExitStack) -> Client:
         raise SpecError.of(
             "--workers needs Dask, which is not installed", "pip install 'cm384model[dask]'"
         ) from None
+    logging.getLogger("distributed").setLevel(logging.ERROR)  # a lost worker is no warning here
     dask.config.set({"distributed.scheduler.allowed-failures": RETRIES})
-    address, patience = cluster.address, cluster.patience_s
+    address, patience = cluster.address, PATIENCE_S
     try:
         if address == "local":
             local = distributed.LocalCluster(threads_per_worker=1, dashboard_address=None, silence_logs=50)
@@ -119,9 +122,14 @@ def _made_there(
         except TimeoutError:
             alone_since = _alone_since(cluster, client, alone_since)
             continue
-        alone_since = None
         for future in done:
-            yield _received(future)
+            part = _received(future)
+            if part is None:  # its worker went away with it; the cluster makes it again
+                running.add(future)
+                alone_since = _alone_since(cluster, client, alone_since)
+            else:
+                alone_since = None
+                yield part
 
 
 def _alone_since(cluster: Cluster, client: Client, before: float | None) -> float | None:
@@ -129,16 +137,19 @@ def _alone_since(cluster: Cluster, client: Client, before: float | None) -> floa
     if client.status == "running" and client.nthreads():
         return None
     since = before or time.monotonic()
-    if client.status != "running" or time.monotonic() - since > cluster.patience_s:
+    if client.status != "running" or time.monotonic() - since > PATIENCE_S:
         raise SpecError.of(f"all workers of '{cluster.address}' are gone", "start workers again")
     return since
 
 
-def _received(future: Any) -> Part:
-    if future.status == "finished":
-        return Part(*future.result())
-    error = future.exception()
-    raise SpecError.of(f"a part failed on the cluster: {type(error).__name__}: {error}")
+def _received(future: Any) -> Part | None:
+    """A part that is made, or none if it cannot be fetched in time."""
+    try:
+        return Part(*future.result(timeout=FETCH_S))
+    except TimeoutError:
+        return None
+    except Exception as error:
+        raise SpecError.of(f"a part failed on the cluster: {type(error).__name__}: {error}") from error
 
 
 def _sent(study: Study, number: int, form: str, metadata: dict[str, str]) -> tuple[int, int, int, bytes]:

@@ -57,9 +57,14 @@ class Outcome:
     terms: tuple[str, ...] = ()
 
     @property
-    def reasons(self) -> dict[str, Any]:
-        """All masks, in the order in which they are told."""
-        return {**self.impossible, **self.unfit, **self.late}
+    def reasons(self) -> dict[str, np.ndarray]:
+        """Why a row is forbidden; nothing is said of the memory of what cannot be, nor of unknown times."""
+        told: dict[str, np.ndarray] = {}
+        before = np.zeros(self.shape, dtype=bool)
+        for masks in (self.impossible, self.unfit, self.late):
+            told |= {reason: np.asarray(mask, dtype=bool) & ~before for reason, mask in masks.items()}
+            before = before | self.forbidden(masks)
+        return told
 
     def forbidden(self, masks: Mapping[str, Any]) -> np.ndarray:
         """Where any of some masks holds."""

@@ -150,7 +150,7 @@ def encode(frame: pl.DataFrame, form: str, metadata: Mapping[str, str] | None = 
 
 def _box_frame(study: Study, outcome: Outcome) -> pl.DataFrame:
     keep, shape = study.keep, outcome.shape
-    forbidden = outcome.forbidden(outcome.reasons)
+    forbidden = outcome.forbidden({**outcome.impossible, **outcome.unfit, **outcome.late})
     if keep.mode == "all":
         chosen = None
     else:
@@ -230,9 +230,10 @@ def _taken(flat: np.ndarray, chosen: np.ndarray | None) -> np.ndarray:
 
 def _reasons(outcome: Outcome, chosen: np.ndarray | None) -> pl.Series:
     """The reasons of every row, one word each, with a semicolon between two; none where it is feasible."""
-    names = list(outcome.reasons)
+    masks = outcome.reasons
+    names = list(masks)
     code = np.zeros(math.prod(outcome.shape), dtype=np.int64)
-    for bit, mask in enumerate(outcome.reasons.values()):
+    for bit, mask in enumerate(masks.values()):
         code |= _flat(mask, outcome.shape).astype(np.int64) << bit
     code = _taken(code, chosen)
     words = {

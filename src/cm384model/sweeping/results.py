@@ -47,6 +47,11 @@ class Result:
         """Number of rows."""
         return int(self.frame.select(pl.len()).collect(engine="streaming").item())
 
+    @property
+    def has_gain(self) -> bool:
+        """Whether there is a column by which rows are better or worse."""
+        return any(gain in self.columns for gain, _ in GAIN_AND_COST.values())
+
     def gain_and_cost(self) -> tuple[str, str]:
         """What makes a row good here, and the time it is weighed against.
 
@@ -55,16 +60,18 @@ class Result:
         SpecError
             If the file has not both columns.
         """
-        known = set(self.columns)
-        phase = self.said.get("phase")
-        pairs = [GAIN_AND_COST[phase]] if phase else list(dict.fromkeys(GAIN_AND_COST.values()))
+        known, phase = set(self.columns), self.said.get("phase")
+        pairs = [GAIN_AND_COST[phase]] if phase else list(GAIN_AND_COST.values())
         for gain, cost in pairs:
             if {gain, cost} <= known:
                 return gain, cost
-        raise SpecError.of(
-            f"'{self.path}' has no columns {' and '.join(pairs[0])}",
-            f"it has {', '.join(self.columns)}; choose with --by",
-        )
+        message = f"'{self.path}' has no columns {' and '.join(pairs[0])}"
+        raise SpecError.of(message, f"it has {', '.join(self.columns)}")
+
+    def gain(self) -> str:
+        """What makes a row good here."""
+        known = (gain for gain, _ in GAIN_AND_COST.values() if gain in self.columns)
+        return next(known)
 
     def head(self, count: int) -> pl.DataFrame:
         """The first rows."""

@@ -58,24 +58,35 @@ def sweep(
         As it came; what is left is whole.
     """
     started = time.perf_counter()
-    store.open(fingerprint(study, store.form), said, resume=resume, force=force)
-    resumed = len(store.done)
     make = maker or make_here
     try:
-        parts = make(study, store.missing, store.part_form, store.metadata)
-        for part in parts:
+        store.open(fingerprint(study, store.form), said, resume=resume, force=force)
+        resumed = len(store.done)
+        rows = _run(study, store, said, make, progress, started)
+    finally:
+        store.close()
+    return Summary(rows, study.candidates, resumed, time.perf_counter() - started)
+
+
+def _run(
+    study: Study,
+    store: Store,
+    said: Mapping[str, Any],
+    make: Maker,
+    progress: Callable[[int, int], None] | None,
+    started: float,
+) -> int:
+    try:
+        for part in make(study, store.missing, store.part_form, store.metadata):
             store.add(part)
             if progress is not None:
                 progress(store.candidates, study.candidates)
-        elapsed = time.perf_counter() - started
-        rows = store.finish({**said, "elapsed_s": round(elapsed, 3)})
+        return store.finish({**said, "elapsed_s": round(time.perf_counter() - started, 3)})
     except (OSError, pl.exceptions.PolarsError) as error:
         raise store.stopped(error) from error
     except SpecError as error:
-        raise SpecError(
-            [*error.problems, *SpecError.of(f"the sweep is not finished: {store.state()}", _AGAIN).problems]
-        ) from None
-    return Summary(rows, study.candidates, resumed, time.perf_counter() - started)
+        unfinished = SpecError.of(f"the sweep is not finished: {store.state()}", _AGAIN)
+        raise SpecError([*error.problems, *unfinished.problems]) from None
 
 
 _AGAIN = "the same command with --resume continues"

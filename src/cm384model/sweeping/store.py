@@ -134,6 +134,14 @@ class Store:
         OSError, polars.exceptions.PolarsError
             If it cannot be written; the parts stay whole.
         """
+        try:
+            return self._finish(said)
+        except BaseException:
+            for leftover in self.folder.glob("_whole*"):
+                leftover.unlink()
+            raise
+
+    def _finish(self, said: Mapping[str, Any]) -> int:
         rows, whole = self.rows, self.folder / "_whole"
         metadata = {"cm384": json.dumps(said)}
         files = [self._file(number) for number in range(self.parts)]
@@ -167,6 +175,12 @@ class Store:
             whole.replace(self.path)
             shutil.rmtree(self.folder)
         return rows
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def state(self) -> str:
         """How far the sweep is, in words."""
@@ -212,6 +226,7 @@ class Store:
 
     def _acquire(self) -> None:
         """Keep other processes out of the folder; the system lets go of it when this one ends."""
+        self.close()
         self._lock = (self.folder / _STUDY).open("rb")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
