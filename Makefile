@@ -15,7 +15,7 @@ DEV_STAMP  := $(VENV)/.installed-dev
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test lint format docs calibrate bench clean
+.PHONY: help plan test lint format docs calibrate check golden bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{ printf "make %-9s %s\n", $$1, $$2 }'
@@ -37,6 +37,13 @@ format: $(DEV_STAMP) ## rewrite the sources in the house format
 
 docs: $(DEV_STAMP) ## write the generated pages and tables again
 	$(BIN)/python docs/generate.py
+
+check: $(USER_STAMP) ## compare the predicted numbers with the golden ones
+	$(BIN)/cm384 check --only-changed
+
+golden: $(USER_STAMP) ## move every golden number to what it is today; say why in the commit
+	$(BIN)/cm384 check --only-changed --update '*'
+	$(BIN)/cm384 check --only-changed --update --cases docs/examples/check/check/cases.toml '*'
 
 calibrate: $(USER_STAMP) ## fit the constants of the shipped data files to the published rows again
 	$(BIN)/cm384 calibrate --in-place

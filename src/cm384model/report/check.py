@@ -24,7 +24,7 @@ def check_report(done: Check, *, only_changed: bool = False) -> CiReport:
     total = result.same + len(changes)
     rate = total / result.elapsed_s
     blocks: list[Block] = [
-        f"{total:,} numbers of {len(result.cases)} cases in {result.elapsed_s:.2f} s ({rate:,.0f}/s): "
+        f"{total:,} numbers of {_cases(len(result.cases))} in {result.elapsed_s:.2f} s ({rate:,.0f}/s): "
         f"{result.same:,} same, {result.moved:,} moved, {result.new:,} new, {result.missing:,} missing"
     ]
     if changes:
@@ -75,6 +75,8 @@ def delta_text(delta: float | None) -> str:
     >>> delta_text(-0.0319), delta_text(1e-6), delta_text(None)
     ('-3.19 %', '+0.0001 %', '')
     """
+    if delta == 0:
+        return "0 %"
     return "" if delta is None else f"{100 * delta:+.3g} %"
 
 
