@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-import cm384model
+from cm384model import __version__
 from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import decode_outputs, filled_decode, filled_prefill, prefill_outputs
 from cm384model.specs.catalogue import FOLDERS, data_root
@@ -136,7 +136,7 @@ def main(sample_file: str, output_file: str) -> None:
         blocks = json.loads(str(stored["blocks"]))
         sample = {name: stored[name] for name in stored.files if name != "blocks"}
     answer: dict[str, Any] = outputs_of(blocks, sample, Data(data_root()))
-    np.savez(output_file, version=cm384model.__version__, root=str(data_root()), **answer)
+    np.savez(output_file, version=__version__, root=str(data_root()), **answer)
 
 
 if __name__ == "__main__":
