@@ -33,6 +33,11 @@ COMMANDS = {
     "explain experts": ("explain", WORKLOAD, *DECODE, "experts"),
     "explain draft_layers": ("explain", WORKLOAD, *DECODE, "draft_layers"),
     "explain prefill": ("explain", WORKLOAD, *PREFILL, "dense_layers"),
+    "explain sensitivity": ("explain", WORKLOAD, *DECODE, "--sensitivity"),
+    "explain sensitivity prefill": ("explain", WORKLOAD, *PREFILL, "--sensitivity"),
+    "validate": ("validate",),
+    "validate all": ("validate", "--all"),
+    "calibrate": ("calibrate", "--stage", "swiglu", "--stage", "gqa_prefill"),
     **{f"op {name}": ("op", name) for name in OPERATOR_FIELDS},
     **{f"list {kind}": ("list", kind) for kind in KINDS},
 }

@@ -12,6 +12,7 @@ from cm384model.evidence.validate import COVERAGE, check, validate
 from cm384model.prediction.evaluate import predict_operator
 from cm384model.specs.diagnostics import SpecError
 
+
 @pytest.fixture(scope="module")
 def found():
     return validate(shipped_rows())

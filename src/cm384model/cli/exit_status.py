@@ -11,7 +11,7 @@ class ExitStatus(IntEnum):
     YES = 0
     """There is an answer, and it is yes."""
     NO = 1
-    """The answer is no: nothing is feasible within the constraints."""
+    """The answer is no: nothing is feasible within the constraints, a row leaves its band."""
     BAD_INPUT = 2
     """The input is wrong; what is said on stderr."""
     BUG = 3

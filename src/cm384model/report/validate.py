@@ -14,6 +14,9 @@ from cm384model.report.values import percent, signed, significant, with_unit
 REASONS = 8
 """Most reasons in a short report."""
 
+ENOUGH = 30
+"""Rows that it takes to judge the intervals by the share they hold. [-]"""
+
 _SERVING = ("decode", "prefill", "ablations", "caching", "loading", "other_machine")
 
 _PAPER = (("arXiv 2506.12708 v2 ", "zuo2025 "), ("hicann/cann-recipes-infer ", "cann-recipes "))
@@ -86,11 +89,11 @@ def coverage_line(found: Validation) -> str:
     if coverage is None:
         return "no never-fitted row among these: nothing says how good the 80 % intervals are"
     low, high = COVERAGE
+    held = f"80 % intervals hold {coverage.within_interval} of {coverage.rows} never-fitted rows"
+    if coverage.rows < ENOUGH:
+        return f"{held}: too few to judge them"
     verdict = "as it should" if low <= coverage.share <= high else "as it should NOT"
-    return (
-        f"80 % intervals hold {coverage.within_interval} of {coverage.rows} never-fitted rows: "
-        f"{percent(coverage.share)}, {verdict} ({100 * low:.0f} to {100 * high:.0f} %)"
-    )
+    return f"{held}: {percent(coverage.share)}, {verdict} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 
 def targets_table(targets: Iterable[Target]) -> Table:
@@ -188,12 +191,10 @@ def reasons_blocks(rows: Iterable[CheckedRow], *, every: bool) -> list[Block]:
     without = [row for row in rows if row.predicted is None]
     if not without:
         return []
+    said = f"not predicted ({len(without)} row{'s' if len(without) > 1 else ''})"
     if every:
         listed = [(row.id, value(row.published, row.unit), row.reason) for row in without]
-        return [
-            f"not predicted ({len(without)} rows)",
-            Table(("row", "published", "reason"), listed, "lrl"),
-        ]
+        return [said, Table(("row", "published", "reason"), listed, "lrl")]
     counts = Counter(short_reason(row.reason) for row in without).most_common()
     cells = [(str(count), reason) for reason, count in counts[:REASONS]]
     rest = sum(count for _, count in counts[REASONS:])
@@ -201,7 +202,7 @@ def reasons_blocks(rows: Iterable[CheckedRow], *, every: bool) -> list[Block]:
         cells.append(
             (str(rest), f"{len(counts) - REASONS} other reasons; --all lists every row with its own")
         )
-    return [f"not predicted ({len(without)} rows)", Table(("rows", "reason"), cells, "rl")]
+    return [said, Table(("rows", "reason"), cells, "rl")]
 
 
 def short_reason(reason: str) -> str:
