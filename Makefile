@@ -48,8 +48,9 @@ golden: $(USER_STAMP) ## move every golden number to what it is today; say why i
 calibrate: $(USER_STAMP) ## fit the constants of the shipped data files to the published rows again
 	$(BIN)/cm384 calibrate --in-place
 
-bench: $(DEV_STAMP) ## measure the planner's rate, the cold start and the dependencies
+bench: $(DEV_STAMP) ## measure the planner's rate, sweeps, the cold start and the dependencies
 	$(BIN)/python benchmarks/plan_rate.py
+	$(BIN)/python benchmarks/sweep_rate.py
 	$(BIN)/python benchmarks/cold_start.py
 	$(BIN)/python benchmarks/dependencies.py
 

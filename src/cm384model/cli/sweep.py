@@ -106,7 +106,7 @@ def sweep(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished sweep.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="A sweep of more than 200 million is meant.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="More than 200 million candidates are meant.")] = False,
     spec: Annotated[
         Path | None,
         typer.Option(

@@ -73,6 +73,7 @@ def rows_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Tab
 
 
 def _unit(name: str) -> str:
+    name = name.removesuffix("_low").removesuffix("_high")
     if name in _KNOWN and _KNOWN[name].unit in ("s", "B", "FLOP"):
         return _KNOWN[name].unit
     if name.endswith(("tokens_per_s", "requests_per_s")):
@@ -82,8 +83,11 @@ def _unit(name: str) -> str:
 
 def _header(name: str, unit: str) -> str:
     if unit:
-        suffix = next((suffix for suffix in _UNITS if name.endswith(suffix)), "")
-        name = name.removesuffix(suffix)
+        for end in ("_low", "_high", ""):
+            suffix = next((suffix for suffix in _UNITS if name.endswith(suffix + end)), "")
+            if suffix:
+                name = name.removesuffix(suffix + end) + end
+                break
     words = " ".join(name.split(".")[-2:]).replace("_", " ")
     lines = textwrap.wrap(words, HEADER_WIDTH)
     return "\n".join([*lines, f"[{unit}]"] if unit else lines)

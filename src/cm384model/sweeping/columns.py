@@ -15,6 +15,13 @@ STATUS = ("feasible", "reasons")
 """Whether a row keeps every constraint, and which ones it does not."""
 
 
+PLAN_DEFAULT = (
+    *("requests_per_s", "throughput_tokens_per_s_per_npu", "tpot_s", "ttft_s"),
+    *("decode_ep", "decode_batch_per_die", "decode_instances"),
+    *("prefill_ep", "prefill_tokens_per_npu", "prefill_instances", "bound_by"),
+)
+
+
 def column_groups(study: Study) -> dict[str, list[str]]:
     """Columns by group; ``default`` is what is written unless ``--columns`` says else."""
     axes = [axis.column for axis in study.axes]
@@ -22,7 +29,7 @@ def column_groups(study: Study) -> dict[str, list[str]]:
     if study.phase == "plan":
         results = plan_columns()
         everything = _unique(axes, FILES, STATUS, results)
-        return {"default": _unique(axes, status, results), "axes": axes, "all": everything}
+        return {"default": _unique(axes, status, PLAN_DEFAULT), "axes": axes, "all": everything}
     deployment = DecodeDeployment if study.phase == "decode" else PrefillDeployment
     fields = [field.name for field in dataclasses.fields(deployment)]
     probe = evaluate(study, [0] * len(study.outer), [slice(0, 1)] * len(study.inner))
