@@ -149,8 +149,9 @@ def test_the_action_without_inputs_checks_what_ships(repository, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_action_installs_cm384_and_its_golden_numbers(repository, inputs, tmp_path):
+def test_the_action_installs_cm384_and_its_golden_numbers(repository, inputs, tmp_path, monkeypatch):
     """The very command, offline: libraries and the build back end are those of the tests."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     folder = tmp_path / "venv"
     venv.create(folder, with_pip=True, symlinks=True)
     (packages,) = folder.glob("lib/*/site-packages")

@@ -194,7 +194,7 @@ def _other_version(python: Path, blocks: list[dict[str, Any]], sample: Mapping[s
         asked, answered = Path(folder) / "sample.npz", Path(folder) / "outputs.npz"
         columns: dict[str, Any] = dict(sample)
         np.savez(asked, blocks=json.dumps(blocks), **columns)
-        command = [str(python), "-P", str(Path(sampling.__file__)), str(asked), str(answered)]
+        command = [str(python), "-I", str(Path(sampling.__file__)), str(asked), str(answered)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
