@@ -11,7 +11,7 @@ from cm384model.specs.deployment import DECODE_FIELDS, PREFILL_FIELDS
 
 GROUP = typer.main.get_command(app)
 PAGES = ((), *((name,) for name in COMMANDS))
-HEAVY = ("numpy", "scipy", "pydantic", "rich", "click")
+HEAVY = ("numpy", "scipy", "pydantic", "rich", "click", "polars", "distributed")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: " ".join(page) or "cm384")
