@@ -6,19 +6,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from cm384model.planning.pairs import Pools, Problem, best_pools, staircase
-from cm384model.planning.request import Slo
+from cm384model.planning.pairs import Problem, best_pools, staircase
+from cm384model.planning.request import Request, Slo
 from cm384model.planning.results import Infeasible, Plan
 from cm384model.planning.space import Explored, decode_space, prefill_space
 from cm384model.prediction.case import Case
-from cm384model.prediction.evaluate import predict_decode, predict_prefill
+from cm384model.prediction.evaluate import decode_deployment, decode_outputs, filled_prefill, prefill_outputs
+from cm384model.prediction.results import TermResult
+from cm384model.prediction.serving import kv_transfer_time
+from cm384model.specs.spec import replace_node
 
 
-def bound_by(case: Case, plan: Plan) -> str:
+def bound_by(case: Case, plan: Plan, reuse: float) -> str:
     """The pool that limits the rate and the largest term in it, with that term's own bound."""
     decode_limits = plan.decode.capacity_requests_per_s <= plan.prefill.capacity_requests_per_s * (1 + 1e-9)
     if decode_limits:
-        d = plan.decode
+        d, pool = plan.decode, "decode"
+        case = replace(case, model=replace_node(case.model, "precision.kv", d.kv_precision))
         deployment: dict[str, float] = {
             "ep": d.ep,
             "batch_per_die": d.batch_per_die,
@@ -29,16 +33,13 @@ def bound_by(case: Case, plan: Plan) -> str:
         }
         if d.microbatches > 1:
             deployment["attention_aic_share"] = d.attention_aic_share
-        terms, pool = predict_decode(case, deployment).terms, "decode"
+        parts = decode_outputs(case, decode_deployment(case, deployment))[0].terms
     else:
-        p = plan.prefill
-        deployment = {
-            "ep": p.ep,
-            "tokens_per_npu": p.tokens_per_npu,
-            "microbatches": p.microbatches,
-            "redundant_experts": p.redundant_experts,
-        }
-        terms, pool = predict_prefill(case, deployment).terms, "prefill"
+        p, pool = plan.prefill, "prefill"
+        names = ("ep", "tokens_per_npu", "microbatches", "redundant_experts")
+        given = {name: float(vars(p)[name]) for name in names} | {"reuse": reuse}
+        parts = prefill_outputs(case, filled_prefill(case, given))[0].terms
+    terms = [TermResult.of(term) for term in parts]
     largest = max(terms, key=lambda term: term.time_s)
     share = largest.time_s / sum(term.time_s for term in terms)
     return f"{pool}: {largest.name} ({largest.bound}, {share:.0%})"
@@ -62,48 +63,109 @@ def runner_up(plans: tuple[Plan, ...]) -> str:
 def why_infeasible(case: Case, problem: Problem, decode: Explored, prefill: Explored) -> Infeasible:
     """The constraint that no plan meets, the nearest miss and the smallest change that mends it.
 
-    The limits are lifted one at a time, then all: what the best combination without them takes
-    is the smallest limit that has a plan.
+    First whether any two instances fit, then the rate, then the limits, lifted one at a time and
+    then all. What the best combination without a limit takes is the smallest limit that has a
+    plan, so every hint that names one leads to a plan.
     """
-    request, slo, npus = problem.request, problem.request.slo, problem.npus
+    request = problem.request
     for phase, explored in (("decode", decode), ("prefill", prefill)):
         if explored.nearest["free"] < 0:
             return Infeasible(
                 f"hbm: no {phase} deployment fits the memory of a die",
                 f"the nearest is {-explored.nearest['free'] / 1e9:.2f} GB over",
-                "try more NPUs, a shorter context or --set model.precision.kv=int8",
+                _more_npus(case, request) or "try a shorter context or --set model.precision.kv=int8",
             )
-    lifted = Slo(np.inf, np.inf)
-    free = replace(request, slo=lifted, max_concurrency=np.inf)
-    smallest = {"batch_per_die": np.arange(1.0, 17.0)}
-    any_decode = decode_space(case, free, npus, smallest).options
-    any_prefill = prefill_space(case, free, npus).options
-    decode_npus, prefill_npus = int(any_decode.npus.min()), int(any_prefill.npus.min())
-    if decode_npus + prefill_npus > npus:
+    decode_npus, prefill_npus = _smallest(case, request, problem.npus)
+    if decode_npus + prefill_npus > problem.npus:
         return Infeasible(
-            f"npus: {npus} do not hold one prefill and one decode instance",
+            f"npus: {problem.npus} do not hold one prefill and one decode instance",
             f"the smallest that fit take {prefill_npus} and {decode_npus} NPUs",
-            f"try --npus {decode_npus + prefill_npus}",
+            _more_npus(case, request) or f"try --npus {decode_npus + prefill_npus + _spare(case, request)}",
         )
     if request.rate is not None:
         missed = _rate_missed(problem)
         if missed is not None:
             return missed
-    slower = replace(problem, request=replace(request, slo=replace(slo, tpot=np.inf)))
-    quick_decode = decode_space(case, slower.request, npus, smallest).options
-    if len(found := _light(replace(slower, decode=quick_decode))):
-        return _missed("tpot", slo.tpot, float(found.tpot.min()), "decode instance")
-    if len(problem.decode):
-        lowest = float(_lowest_ttft(replace(problem, prefill=any_prefill)).min())
-        return _missed("ttft", slo.ttft, lowest, "pair of instances")
-    ttft = _lowest_ttft(replace(problem, request=free, decode=any_decode, prefill=any_prefill))
-    quickest = any_decode.tpot == any_decode.tpot[np.isfinite(ttft)].min()
-    tpot, after = float(any_decode.tpot[quickest].min()), float(ttft[quickest].min())
+    for name in ("tpot", "ttft", "e2e"):
+        slo = replace(request.slo, **{name: np.inf})
+        found = _quickest(_without_limits(case, problem, slo), _least_rate(request))
+        if found is not None:
+            limit, nearest = vars(request.slo)[name], float(found[name].min())
+            return Infeasible(
+                f"{name}: no plan that fits keeps {limit * 1e3:g} ms",
+                f"the nearest takes {nearest * 1e3:.4g} ms",
+                f"try --slo {name}={_milliseconds(nearest)}",
+            )
+    return _all_missed(case, problem)
+
+
+def less_than_a_node(case: Case, request: Request, npus: int) -> Infeasible:
+    """Instances take whole nodes, and there is not even one."""
+    node = int(case.hardware.npus_per_node)
     return Infeasible(
-        f"tpot and ttft: no plan within {npus} NPUs keeps either limit beside the other",
-        f"the lowest TPOT is {tpot * 1e3:.4g} ms, with a TTFT of {after:.4g} s",
-        f"try --slo tpot={_milliseconds(tpot)},ttft={_milliseconds(after)}",
+        f"npus: {npus} do not fill one node",
+        f"an instance takes whole nodes of {node} NPUs",
+        _more_npus(case, request) or f"try --npus {2 * node + _spare(case, request)}",
     )
+
+
+VANISHING = 1e-9
+"""A rate at which nothing queues. [1/s]"""
+
+NO_LIMITS = Slo(np.inf, np.inf)
+
+
+def _least_rate(request: Request) -> float:
+    return VANISHING if request.rate is None else request.rate
+
+
+def _spare(case: Case, request: Request) -> int:
+    return request.spare_nodes * int(case.hardware.npus_per_node)
+
+
+def _without_limits(case: Case, problem: Problem, slo: Slo) -> Problem:
+    """The problem under wider limits; without a rate the smallest batches are the best."""
+    request = replace(problem.request, slo=slo)
+    few = {"batch_per_die": np.arange(1.0, 17.0)} if request.rate is None else None
+    decode = decode_space(case, request, problem.npus, few).options
+    prefill = prefill_space(case, request, problem.npus).options
+    return replace(problem, request=request, decode=decode, prefill=prefill)
+
+
+def _quickest(problem: Problem, rate: float) -> dict[str, np.ndarray] | None:
+    """TPOT, TTFT and end-to-end time of the combinations that keep every limit, each as quick as it can."""
+    d, slo = problem.decode, problem.request.slo
+    if not len(d) or not len(problem.prefill):
+        return None
+    rows = np.flatnonzero(problem.most_rate(np.arange(len(d))) >= rate)
+    instances = np.maximum(np.ceil(rate / d.rate[rows] * (1 - 1e-12)), 1.0)
+    stairs = staircase(problem, rate, problem.npus)
+    delay = np.concatenate([[np.inf], stairs.delay])
+    left = problem.npus - instances * d.npus[rows]
+    ttft = delay[np.searchsorted(stairs.npus, left, side="right")] + problem.transfer + d.delay[rows]
+    e2e = ttft + problem.output_len * d.tpot[rows]
+    kept = np.isfinite(ttft) & (ttft <= slo.ttft) & (e2e <= slo.e2e)
+    if not kept.any():
+        return None
+    return {"tpot": d.tpot[rows][kept], "ttft": ttft[kept], "e2e": e2e[kept]}
+
+
+def _smallest(case: Case, request: Request, npus: int) -> tuple[int, int]:
+    """NPUs of the smallest decode and the smallest prefill instance that fit their memory."""
+    free = replace(request, slo=NO_LIMITS, max_concurrency=np.inf)
+    one = {"batch_per_die": np.array([1.0])}
+    decode, prefill = decode_space(case, free, npus, one).options, prefill_space(case, free, npus).options
+    return int(decode.npus.min()), int(prefill.npus.min())
+
+
+def _more_npus(case: Case, request: Request) -> str:
+    """The hint that names the fewest NPUs with a plan under all limits; empty where none is enough."""
+    spare, total = _spare(case, request), int(case.hardware.total_npus)
+    request = replace(request, objective="npus", rate=_least_rate(request), top=1)
+    decode, prefill = (space(case, request, total - spare).options for space in (decode_space, prefill_space))
+    transfer, output_len = float(kv_transfer_time(case)), float(case.workload.traffic.output_len.si)
+    found = best_pools(Problem(request, total - spare, transfer, output_len, decode, prefill))
+    return f"try --npus {int(found.npus[0]) + spare}" if len(found) else ""
 
 
 def _rate_missed(problem: Problem) -> Infeasible | None:
@@ -114,47 +176,38 @@ def _rate_missed(problem: Problem) -> Infeasible | None:
     return Infeasible(
         f"rate: no plan within {problem.npus} NPUs serves {problem.request.rate:g} requests/s",
         f"the most is {most.rate[0]:.4g} requests/s",
-        f"try --rate {np.floor(most.rate[0] * 10) / 10:g}/s or more NPUs",
+        f"try --rate {_rounded_down(float(most.rate[0]))}/s or more NPUs",
     )
 
 
-VANISHING = 1e-9
-"""A rate at which nothing queues. [1/s]"""
-
-
-def _light(problem: Problem) -> Pools:
-    """Combinations that keep the limits when nothing queues."""
-    request = replace(problem.request, objective="latency", rate=VANISHING, top=len(problem.decode) + 1)
-    return best_pools(replace(problem, request=request))
-
-
-def _lowest_ttft(problem: Problem) -> np.ndarray:
-    """For every decode option the lowest TTFT beside one instance of it, when nothing queues. [s]"""
-    stairs = staircase(problem, VANISHING, problem.npus)
-    quickest = np.concatenate([[np.inf], stairs.delay])
-    left = problem.npus - problem.decode.npus
-    lowest: np.ndarray = (
-        quickest[np.searchsorted(stairs.npus, left, side="right")] + problem.transfer + problem.decode.delay
+def _all_missed(case: Case, problem: Problem) -> Infeasible:
+    """No limit alone is in the way: the limits of the plan with the lowest TPOT."""
+    free, rate = _without_limits(case, problem, NO_LIMITS), ""
+    found = _quickest(free, _least_rate(problem.request))
+    if found is None:  # nor is the rate served without limits: ask for one that is
+        request = replace(free.request, objective="throughput", rate=None, top=1)
+        most = best_pools(replace(free, request=request))
+        rate = _rounded_down(float(most.rate[0])) if len(most) else "0"
+        found = _quickest(free, float(rate))
+    if found is None:
+        return Infeasible("rate: no plan serves it", "not even without limits", "try fewer --spare-nodes")
+    row = int(np.lexsort((found["ttft"], found["tpot"]))[0])
+    names = [name for name, limit in vars(problem.request.slo).items() if np.isfinite(limit)]
+    limits = ",".join(f"{name}={_milliseconds(float(found[name][row]))}" for name in names)
+    nearest = (
+        f"the lowest TPOT is {found['tpot'][row] * 1e3:.4g} ms, with a TTFT of {found['ttft'][row]:.4g} s"
     )
-    return lowest
-
-
-def _missed(limit_name: str, limit: float, best: float, what: str) -> Infeasible:
     return Infeasible(
-        f"{limit_name}: no {what} that fits keeps {limit * 1e3:g} ms",
-        f"the nearest takes {best * 1e3:.4g} ms",
-        f"try --slo {limit_name}={_milliseconds(best)}",
+        f"{' and '.join(names)}: no plan within {problem.npus} NPUs keeps one limit beside the other",
+        nearest,
+        f"try --slo {limits}" + (f" --rate {rate}/s" if rate else ""),
     )
 
 
-def less_than_a_node(case: Case, npus: int) -> Infeasible:
-    """Instances take whole nodes, and there is not even one."""
-    node = int(case.hardware.npus_per_node)
-    return Infeasible(
-        f"npus: {npus} do not fill one node",
-        f"an instance takes whole nodes of {node} NPUs",
-        f"try --npus {2 * node}",
-    )
+def _rounded_down(rate: float) -> str:
+    """A rate to three digits, no higher than the one given."""
+    grain = 10.0 ** (np.floor(np.log10(rate)) - 2)
+    return f"{np.floor(rate / grain * (1 - 1e-12)) * grain:.6g}"
 
 
 def _milliseconds(seconds: float) -> str:

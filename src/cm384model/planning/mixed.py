@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cm384model.planning.pairs import Pools, Problem
+from cm384model.planning.pairs import Pools, Problem, sustained_rate
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ def best_mix(problem: Problem, winner: Pools) -> Mixed | None:
     rates, each = problem.decode.rate[sizes], problem.decode.npus[sizes]
     prefill_npus = problem.prefill.npus[option]
     counts = np.arange(1, int(problem.npus // prefill_npus) + 1)
-    sustained = np.array([_sustained_by(problem, first, option, int(count)) for count in counts])
+    each_prefill = sustained_rate(problem, np.array([option]), problem.budget(np.array([first])))
+    sustained = counts * float(each_prefill[0])
     columns = len(sizes) + len(counts) + 1
     decode_row, prefill_row, choice_row, npus_row = np.zeros((4, columns))
     decode_row[: len(sizes)], decode_row[-1] = rates, -1
@@ -85,14 +86,3 @@ def _best_of_every_size(problem: Problem, first: int) -> np.ndarray:
     _, firsts = np.unique(d.npus[order], return_index=True)
     kept: np.ndarray = order[firsts]
     return kept
-
-
-def _sustained_by(problem: Problem, first: int, option: int, instances: int) -> float:
-    """Rate that a number of prefill instances sustains within the winner's budget. [1/s]"""
-    budget = float(problem.budget(np.array([first]))[0])
-    low, high = 0.0, float(problem.prefill.rate[option]) * instances
-    for _ in range(60):
-        middle = (low + high) / 2
-        kept = float(problem.prefill_delay(middle, np.array(option), instances)) <= budget
-        low, high = (middle, high) if kept else (low, middle)
-    return low

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +9,10 @@ import numpy as np
 from cm384model.numeric import Numeric
 from cm384model.planning.request import Request
 from cm384model.planning.space import Options
-from cm384model.prediction.serving import prefill_delay
+from cm384model.prediction.serving import prefill_delay, prefill_delay_p95
 
 BISECTIONS = 44
 """Halvings of the interval of rates: the answer is exact to 1 part in 10^13. [-]"""
-
-FIRST_BLOCK, LARGEST_BLOCK = 16, 1024
-"""Combinations whose rate is computed at once: few while the bound is loose, then more. [-]"""
 
 SAME_RATE = 1e-3
 """Rates that differ by less are the same to a planner: far below the model's own error. [-]"""
@@ -82,14 +78,27 @@ class Problem:
         )
         return delay
 
+    def ttft_p95(self, pools: Pools, row: int) -> float:
+        """95th percentile of TTFT of one combination. [s]"""
+        p, option = self.prefill, int(pools.prefill[row])
+        delay = prefill_delay_p95(
+            pools.rate[row],
+            instances=pools.prefill_instances[row],
+            prompts=p.prompts[option],
+            full_time=p.delay[option],
+            alone_time=p.alone[option],
+        )
+        return float(delay + self.transfer + self.decode.delay[int(pools.decode[row])])
+
 
 def best_pools(problem: Problem) -> Pools:
     """The best combinations first, at most ``top`` of them, each with another decode size.
 
     For a given rate: fewest NPUs or lowest TPOT first, then TPOT, NPUs and TTFT. For the highest
     rate: of all combinations within `SAME_RATE` of it the one with the lowest TPOT, then the
-    fewest NPUs, then the lowest TTFT. No feasible combination beats the first in rate, TPOT, NPUs
-    and TTFT together: one that did would be in the same set and come before it.
+    fewest NPUs, then the highest rate, then the lowest TTFT. No feasible combination beats the
+    first in rate, TPOT, NPUs and TTFT together: one that did would be in the same set and come
+    before it.
     """
     if not len(problem.decode) or not len(problem.prefill):
         return _nothing()
@@ -189,104 +198,134 @@ def _completed(problem: Problem, decode: np.ndarray, instances: np.ndarray, rate
 
 
 def _most_rate(problem: Problem) -> Pools:
-    """Combinations with the highest rates, by branch and bound.
+    """Combinations with the highest rates, by bounds from both sides.
 
-    A combination serves no more than its decode pool can, and no more than the best prefill
-    pool that fits beside it could without any queue. Combinations are taken in the order of
-    that bound; once the bound is below the ``top``-th best rate found, nothing better is left.
+    What is left of TTFT for prefill differs a little from one decode option to another. A prefill
+    pool sustains no more than under the largest such budget and no less than under the smallest,
+    so the rate of a combination is known within two bounds at once. Only combinations whose upper
+    bound reaches the ``top``-th best lower bound are computed exactly; no other can be among the best.
     """
     decode, instances = _counts(problem.decode.npus, problem.npus - problem.prefill.npus.min())
+    if not len(decode):
+        return _nothing()
     offered = np.minimum(instances * problem.decode.rate[decode], problem.most_rate(decode))
     left = problem.npus - instances * problem.decode.npus[decode]
-    bound = np.minimum(offered, _unqueued_rate(problem, left))
-    order = np.argsort(-bound, kind="stable")
-    order = order[bound[order] > 0]
+    budgets = problem.budget(np.arange(len(problem.decode)))
+    options = np.arange(len(problem.prefill))
+    least, most = (
+        sustained_rate(problem, options, np.full(len(options), budget))
+        for budget in (budgets.min(), budgets.max())
+    )
+    most = _worth_having(problem, least, most)
+    sure, bound = (np.minimum(offered, _best_beside(problem, left, each)) for each in (least, most))
+    rows = np.flatnonzero((bound >= _floor(problem, decode, sure)) & (bound > 0))
     rate = np.zeros(len(decode))
-    best: dict[float, float] = {}
-    for block in _blocks(order):
-        enough = sorted(best.values(), reverse=True)[: problem.request.top]
-        floor = enough[-1] * (1 - SAME_RATE) if len(enough) == problem.request.top else 0.0
-        if bound[block[0]] < floor:
-            break
-        rate[block] = _sustained(problem, decode[block], offered[block], left[block], floor)
-        for size, value in zip(problem.decode.npus[decode[block]], rate[block], strict=True):
-            best[float(size)] = max(best.get(float(size), 0.0), float(value))
-    rows = _leaders(problem, decode, rate)
-    pools = _completed(problem, decode[rows], instances[rows], rate[rows])
-    pools = pools.take(np.lexsort((-pools.rate, pools.ttft, pools.npus, pools.tpot)))
-    firsts = _distinct(problem, pools, len(pools))
-    return firsts.take(_ranked_by_rate(firsts)[: problem.request.top])
+    rate[rows] = sure[rows]
+    unsure = rows[sure[rows] < bound[rows]]
+    exact = _sustained(problem, decode[unsure], offered[unsure], left[unsure], sure[unsure], most)
+    rate[unsure] = np.maximum(sure[unsure], exact)
+    return _ranked(problem, decode, instances, offered, rate, most)
 
 
-def _blocks(order: np.ndarray) -> Iterator[np.ndarray]:
-    start, size = 0, FIRST_BLOCK
-    while start < len(order):
-        yield order[start : start + size]
-        start, size = start + size, min(2 * size, LARGEST_BLOCK)
+def _worth_having(problem: Problem, least: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """``most`` of the prefill options, zero where another of the size always sustains more. [1/s]"""
+    best = np.zeros(len(most))
+    for size in np.unique(problem.prefill.npus):
+        rows = problem.prefill.npus == size
+        best[rows] = least[rows].max()
+    return np.where(most >= best, most, 0.0)
 
 
-def _leaders(problem: Problem, decode: np.ndarray, rate: np.ndarray) -> np.ndarray:
-    """Of every decode size, among the combinations with its highest rate, those of the lowest TPOT."""
-    size, tpot = problem.decode.npus[decode], problem.decode.tpot[decode]
-    leaders: list[np.ndarray] = []
-    for value in np.unique(size[rate > 0]):
-        rows = np.flatnonzero((size == value) & (rate > 0))
-        rows = rows[rate[rows] >= (1 - SAME_RATE) * rate[rows].max()]
-        leaders.append(rows[tpot[rows] == tpot[rows].min()])
-    return np.concatenate(leaders) if leaders else np.zeros(0, dtype=int)
-
-
-def _ranked_by_rate(pools: Pools) -> np.ndarray:
-    """Order of combinations: the best of all first, then the best of the rest, and so on."""
-    left, order = list(range(len(pools))), []
-    while left:
-        highest = max(pools.rate[row] for row in left)
-        same = [row for row in left if pools.rate[row] >= (1 - SAME_RATE) * highest]
-        first = min(same, key=lambda r: (pools.tpot[r], pools.npus[r], pools.ttft[r], -pools.rate[r]))
-        order.append(first)
-        left.remove(first)
-    return np.array(order, dtype=int)
-
-
-def _unqueued_rate(problem: Problem, left: np.ndarray) -> np.ndarray:
-    """Rate of the best prefill pool within each number of NPUs, if no request ever queued. [1/s]"""
-    p = problem.prefill
-    table = {value: float(np.max(value // p.npus * p.rate, initial=0.0)) for value in np.unique(left)}
+def _best_beside(problem: Problem, left: np.ndarray, each: np.ndarray) -> np.ndarray:
+    """Highest rate of a prefill pool within each number of NPUs, given the rate of an instance. [1/s]"""
+    npus = problem.prefill.npus
+    table = {value: float(np.max(value // npus * each, initial=0.0)) for value in np.unique(left)}
     return np.array([table[value] for value in left])
 
 
+def _floor(problem: Problem, decode: np.ndarray, sure: np.ndarray) -> float:
+    """What a combination must reach to be among the ``top`` decode sizes. [1/s]"""
+    size = problem.decode.npus[decode]
+    best = sorted((float(sure[size == value].max()) for value in np.unique(size)), reverse=True)
+    enough = len(best) >= problem.request.top
+    return best[problem.request.top - 1] * (1 - SAME_RATE) if enough else 0.0
+
+
+def _ranked(
+    problem: Problem,
+    decode: np.ndarray,
+    instances: np.ndarray,
+    offered: np.ndarray,
+    rate: np.ndarray,
+    most: np.ndarray,
+) -> Pools:
+    """The best combination of all, then the best of the other decode sizes, and so on.
+
+    ``rate`` is the highest that each decode pool reaches beside any prefill pool.
+    """
+    size, tpot = problem.decode.npus[decode], problem.decode.tpot[decode]
+    left, ranked = np.flatnonzero(rate > 0), [_nothing()]
+    while len(left) and len(ranked) <= problem.request.top:
+        floor = (1 - SAME_RATE) * float(rate[left].max())
+        same = left[rate[left] >= floor]
+        same = same[tpot[same] == tpot[same].min()]
+        best = _leanest(problem, decode[same], instances[same], offered[same], floor, most)
+        ranked.append(best)
+        left = left[size[left] != problem.decode.npus[int(best.decode[0])]]
+    columns = zip(*(vars(pools).values() for pools in ranked), strict=True)
+    return Pools(*(np.concatenate(column) for column in columns))
+
+
+def _leanest(
+    problem: Problem,
+    decode: np.ndarray,
+    instances: np.ndarray,
+    offered: np.ndarray,
+    floor: float,
+    most: np.ndarray,
+) -> Pools:
+    """Of decode pools of one TPOT: the fewest NPUs that serve ``floor``, and the most that they serve."""
+    fewest = _completed(problem, decode, instances, np.full(len(decode), floor)).npus.min()
+    room = fewest - instances * problem.decode.npus[decode]
+    rate = _sustained(problem, decode, offered, room, np.full(len(decode), floor), most)
+    rows = np.flatnonzero(rate >= floor * (1 - 1e-12))
+    pools = _completed(problem, decode[rows], instances[rows], rate[rows])
+    return pools.take(np.lexsort((pools.ttft, -pools.rate, pools.npus))[:1])
+
+
 def _sustained(
-    problem: Problem, decode: np.ndarray, offered: np.ndarray, left: np.ndarray, floor: float
+    problem: Problem,
+    decode: np.ndarray,
+    offered: np.ndarray,
+    left: np.ndarray,
+    floor: np.ndarray,
+    most: np.ndarray,
 ) -> np.ndarray:
     """Highest rate up to ``offered`` at which some prefill pool within ``left`` keeps the TTFT. [1/s]
 
-    Zero where it would be below ``floor``: pools that cannot reach it are not looked at. The
-    delay of a pool rises with the rate, so the rates that keep a budget are an interval from zero,
-    and its end is found by bisection.
+    Zero where none reaches ``floor``; ``most`` bounds what an instance of each option sustains.
     """
-    p = problem.prefill
-    budget = problem.budget(decode)
+    instances = left[:, np.newaxis] // problem.prefill.npus
+    row, option = np.nonzero((instances * most >= floor[:, np.newaxis] * (1 - 1e-12)) & (instances > 0))
+    each = sustained_rate(problem, option, problem.budget(decode[row]))
     rate = np.zeros(len(decode))
-    for value in np.unique(left):
-        rows = np.flatnonzero(left == value)
-        option = np.flatnonzero((value // p.npus * p.rate >= floor) & (p.npus <= value))
-        if not len(option):
-            continue
-        instances = value // p.npus[option]
-        ceiling = np.minimum(offered[rows, np.newaxis], instances * p.rate[option])
-        inside = budget[rows, np.newaxis]
-        whole = problem.prefill_delay(ceiling * (1 - 1e-12), option, instances) <= inside
-        low = np.where(whole, ceiling, 0.0)
-        rate[rows] = low.max(axis=1)
-        open_ = ~whole & (ceiling > rate[rows, np.newaxis])
-        row, column = np.nonzero(open_)
-        low, high = np.zeros(len(row)), ceiling[row, column]
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            kept = problem.prefill_delay(middle, option[column], instances[column]) <= inside[row, 0]
-            low, high = np.where(kept, middle, low), np.where(kept, high, middle)
-        np.maximum.at(rate, rows[row], low)
+    np.maximum.at(rate, row, np.minimum(offered[row], instances[row, option] * each))
     return rate
+
+
+def sustained_rate(problem: Problem, option: np.ndarray, budget: np.ndarray) -> np.ndarray:
+    """Highest rate of one prefill instance whose delay keeps a budget. [1/s]
+
+    Instances do not share a queue, so a pool sustains this times its instances. The delay rises
+    with the rate: the rates that keep the budget are an interval from zero, and its end is found
+    by bisection.
+    """
+    low, high = np.zeros(len(option)), problem.prefill.rate[option].astype(float)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        kept = problem.prefill_delay(middle, option, np.ones(len(option))) <= budget
+        low, high = np.where(kept, middle, low), np.where(kept, high, middle)
+    return low
 
 
 def _distinct(problem: Problem, pools: Pools, count: int) -> Pools:

@@ -60,6 +60,7 @@ class Plan:
     dies: int
     tpot_s: float
     ttft_s: float
+    ttft_p95_s: float
     e2e_s: float
     tpot_slack_s: float
     ttft_slack_s: float

@@ -21,7 +21,7 @@ from cm384model.planning.results import (
     PlanResult,
     PrefillPool,
 )
-from cm384model.planning.space import Explored, Progress, decode_space, prefill_space
+from cm384model.planning.space import Explored, Progress, decode_space, prefill_space, reuse_of
 from cm384model.prediction.case import Case
 from cm384model.prediction.serving import kv_transfer_time
 
@@ -47,7 +47,7 @@ def plan_case(
     started = time.perf_counter()
     npus = request.npus - request.spare_nodes * int(case.hardware.npus_per_node)
     if npus < case.hardware.npus_per_node:
-        return _result(case, request, (), {}, less_than_a_node(case, npus), started)
+        return _result(case, request, (), {}, less_than_a_node(case, request, npus), started)
     decode = decode_space(case, request, npus, progress=progress)
     prefill = prefill_space(case, request, npus)
     problem = problem_of(case, request, npus, decode, prefill)
@@ -152,6 +152,7 @@ def _result(
 def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
     """Combinations as plans, in their order."""
     plans: list[Plan] = []
+    reuse = reuse_of(problem.request)
     for row in range(len(pools)):
         rate, tpot, ttft = (float(column[row]) for column in (pools.rate, pools.tpot, pools.ttft))
         decode = _decode_pool(case, problem, int(pools.decode[row]), int(pools.decode_instances[row]), rate)
@@ -168,6 +169,7 @@ def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
             dies=decode.dies + prefill.dies,
             tpot_s=tpot,
             ttft_s=ttft,
+            ttft_p95_s=problem.ttft_p95(pools, row),
             e2e_s=ttft + problem.output_len * tpot,
             tpot_slack_s=problem.request.slo.tpot - tpot,
             ttft_slack_s=problem.request.slo.ttft - ttft,
@@ -179,7 +181,7 @@ def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
             relative=_relative(problem, first, rate, used, tpot),
             bound_by="",
         )
-        plans.append(replace(plan, bound_by=bound_by(case, plan)))
+        plans.append(replace(plan, bound_by=bound_by(case, plan, reuse)))
     return tuple(plans)
 
 

@@ -236,6 +236,11 @@ Only = dict[str, np.ndarray]
 """Axes held at some of their values."""
 
 
+def reuse_of(request: Request) -> float:
+    """Share of the prompt tokens that the cache may serve. [-]"""
+    return 0.0 if "caching" in request.without else request.reuse
+
+
 def decode_space(
     case: Case, request: Request, npus: int, only: Only | None = None, progress: Progress | None = None
 ) -> Explored:
@@ -318,11 +323,14 @@ def _decode_space(
 def prefill_space(case: Case, request: Request, npus: int, only: Only | None = None) -> Explored:
     """All prefill deployments: EP x tokens per NPU x microbatches x redundancy.
 
-    A batch that holds less than a prompt is a chunk of it: the prompt takes several.
+    A batch that holds less than a prompt is a chunk of it: the prompt takes several. Every
+    deployment is of its own kind, so none is dropped: in the queue a slower batch can be the
+    quicker one, because a prompt alone takes less in it or because it holds more prompts. Nor does
+    a full batch have to keep the TTFT: it is a limit that light traffic rarely fills.
     """
     system, prompt_len = case.system, case.workload.traffic.prompt_len.si
     balance = case.workload.serving.balance
-    reuse = 0.0 if "caching" in request.without else request.reuse
+    reuse = reuse_of(request)
     halves = [1.0] if "microbatch" in request.without else [1.0, 2.0]
 
     def batch_of(ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric, redundant: Numeric) -> Any:
@@ -345,14 +353,14 @@ def prefill_space(case: Case, request: Request, npus: int, only: Only | None = N
         chunks = np.ceil(prompt_len / (tokens_per_npu * npus_each))
         columns = {
             "npus": npus_each,
-            "rate": prompts / batch.batch_time,
+            "rate": np.where(prompts < 1, 1 / chunks, prompts) / batch.batch_time,
             "tpot": 0.0,
             "delay": chunks * batch.batch_time,
             "free": batch.memory.free,
             "alone": chunks * batch_of(ep, one, microbatches, redundant).batch_time,
             "prompts": prompts,
         }
-        return Slice(columns, {"hbm": batch.memory.free < 0, "ttft": batch.batch_time > request.slo.ttft})
+        return Slice(columns, {"hbm": batch.memory.free < 0})
 
     axes = {
         "ep": instance_sizes(case, npus),
@@ -360,4 +368,4 @@ def prefill_space(case: Case, request: Request, npus: int, only: Only | None = N
         "microbatches": np.array(halves),
         "redundant_experts": redundancies(case, request),
     }
-    return explore(axes | (only or {}), "tokens_per_npu", ("ep",), evaluate)
+    return explore(axes | (only or {}), "tokens_per_npu", tuple(axes), evaluate)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cm384model.laws.batching import mean_context
 from cm384model.laws.moe import redundancy_imbalance
 from cm384model.numeric import Numeric
 from cm384model.prediction.system import System
@@ -40,9 +41,11 @@ class Case:
 
     @property
     def decode_kv_len(self) -> Numeric:
-        """Mean context of a request while it decodes: prompt and half the output. [tokens]"""
+        """Mean context of a request in a running batch, where long outputs stay longer. [tokens]"""
         traffic = self.workload.traffic
-        return traffic.prompt_len.si + traffic.output_len.si / 2
+        prompt_len, output_len = traffic.prompt_len.si, traffic.output_len.si
+        spread = 1 + traffic.output_len_cv.si**2 if traffic.output_len_cv else 1.0
+        return mean_context(output_len, spread * output_len**2, prompt_len * output_len)
 
     def imbalance(self, balance: str, redundant_experts: Numeric | None = None) -> Numeric:
         """Load of the busiest die over the mean under a balance regime. [-]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cm384model.laws.batch_service import batch_service_ttft
+from cm384model.laws.queueing import greedy_batch_ttft_percentile
 from cm384model.numeric import Numeric
 from cm384model.prediction.case import Case
 from cm384model.prediction.memory import kv_bytes_per_token_layer
@@ -30,9 +32,19 @@ def prefill_delay(
 ) -> Numeric:
     """Mean time from arrival to the end of prefill, at a rate of Poisson arrivals. [s]
 
-    Nondecreasing in the rate, infinite where the pool cannot serve it.
+    Prompts are assigned to an instance as they arrive. Nondecreasing in the rate, infinite where
+    the pool cannot serve it.
     """
-    utilisation = rate * full_time / (instances * prompts)
-    stable = np.minimum(utilisation, 1 - 1e-9)
-    wait = 0.5 * stable ** (np.sqrt(2 * (instances + 1)) - 1) / (instances * (1 - stable)) * full_time
-    return np.where(utilisation < 1, wait + full_time, np.inf)
+    limit = np.maximum(prompts, 1.0)
+    return batch_service_ttft(rate / instances, limit, np.minimum(alone_time, full_time), full_time)
+
+
+def prefill_delay_p95(
+    rate: Numeric, *, instances: Numeric, prompts: Numeric, full_time: Numeric, alone_time: Numeric
+) -> Numeric:
+    """95th percentile of the same time. [s]"""
+    limit = np.ceil(np.maximum(prompts, 1.0))
+    alone = np.minimum(alone_time, full_time)
+    whole = (limit - 1) / np.maximum(prompts - 1, np.finfo(float).eps)
+    full = alone + (full_time - alone) * np.where(limit > 1, whole, 1.0)
+    return greedy_batch_ttft_percentile(rate / instances, 1, limit, alone, full, arrival_scv=1.0, share=0.95)

@@ -92,8 +92,9 @@ rate_requests_per_s | requests/s | request rate that the plan must serve
 evaluated_candidates | - | candidates that were predicted; the others cannot be feasible
 e2e_s | s | time from arrival to the last token
 tpot_slack_s | s | what is left of the TPOT limit
+ttft_p95_s | s | 95th percentile of the time to first token
 ttft_slack_s | s | what is left of the TTFT limit
-queue_time_s | s | mean time that a prompt waits before its prefill starts
+queue_time_s | s | mean time to the end of prefill, at the rate served, beyond that of a full batch
 utilisation | - | share of the capacity that the rate uses
 attention_tp | - | dies that share the heads of their requests in decode
 kv_precision | - | precision of the KV cache
@@ -184,7 +185,6 @@ case | - | name of a case of cm384 check
 cases | - | cases of a check, each with what changed in it
 cases_file | - | file of the cases
 golden_file | - | file of the golden numbers
-quantity | - | name of a number: its path in the JSON of the command
 golden | - | pinned value, in SI units
 now | - | value today, in SI units
 delta | - | relative change from golden to now
@@ -251,6 +251,7 @@ group | - | group of rows, such as decode or operators.gemm
 subject | - | what a row measures: decode, prefill, caching, loading or an operator
 at | - | deployment or sizes of a row, as --at takes them
 against | - | the other side of a ratio: quantity against over quantity at
+quantity | - | which quantity of the subject a row measures
 published | - | published value of a row, in its unit
 predicted | - | predicted value, in the unit of the row; _low and _high of 80 %
 error | - | signed relative error: predicted over published, less 1
@@ -293,8 +294,9 @@ errors_before | - | errors before the fit
 errors_after | - | errors after the fit
 unused_ids | - | rows to which no constant is fitted
 effects | - | inputs with a range and what it changes, largest first
-effect | - | relative change of the answer at the low and the high end of a range
 residual | - | error of the model itself on measured rows like this, 80 %, log space
+
+effect | - | relative change of the answer at the low and the high end of a range
 """
 
 GLOSSARY = tuple(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from cm384model.specs.quantity import Deadline, Share, Tokens
+from cm384model.specs.quantity import Deadline, Ratio, Share, Tokens
 from cm384model.specs.spec import Section, Spec
 
 
 class Traffic(Section):
-    """Lengths of the requests."""
+    """Lengths of the requests: means, and how far the outputs spread."""
 
     prompt_len: Tokens
     output_len: Tokens
+    output_len_cv: Ratio | None = None
 
 
 class Slo(Section):
