@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cm384model.laws.batch_service import batch_service_ttft
 from cm384model.laws.queueing import (
     full_batch_wait,
     greedy_batch_ttft,
@@ -134,6 +135,28 @@ def test_greedy_batches_against_the_exact_chain(limit, fixed):
     formula = greedy_batch_ttft(loads * limit, 1, limit, first, 1.0, **POISSON)
     exact = [greedy_by_chain(load * limit, limit, first, 1.0)[1] for load in loads]
     assert formula == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4, 16, 48])
+@pytest.mark.parametrize("fixed", [0.02, 0.2, 0.5, 1.0])
+def test_the_closed_form_against_the_exact_chain(limit, fixed):
+    """The planner's formula, with the errors that its docstring states."""
+    loads = np.array([0.05, 0.3, 0.6, 0.85])
+    first = fixed + (1 - fixed) / limit
+    exact = [greedy_by_chain(load * limit, limit, first, 1.0)[1] for load in loads]
+    bound = {1: 1e-6, 2: 0.08, 4: 0.08, 16: 0.02, 48: 0.02}[limit]
+    assert batch_service_ttft(loads * limit, limit, first, 1.0) == pytest.approx(exact, rel=bound)
+
+
+@given(limit=st.integers(1, 200), fixed=st.floats(0, 1), scale=st.floats(1e-3, 1e3))
+def test_the_closed_form_grows_with_the_rate(limit, fixed, scale):
+    loads = np.linspace(0, 1, 400, endpoint=False)
+    first = fixed + (1 - fixed) / limit
+    ttft = batch_service_ttft(loads * limit / scale, limit, first * scale, scale)
+    assert np.all(np.isfinite(ttft))
+    assert np.all(np.diff(ttft) >= -1e-9 * scale)
+    assert ttft[0] == pytest.approx(first * scale)
+    assert np.isinf(batch_service_ttft(1.001 * limit / scale, limit, first * scale, scale))
 
 
 @pytest.mark.parametrize("instances", [1, 4, 20])
