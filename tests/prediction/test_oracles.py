@@ -16,8 +16,9 @@ from cm384model.prediction.decode import decode_step
 from cm384model.prediction.memory import weight_parts
 from cm384model.prediction.placement import place_experts
 from cm384model.prediction.prefill import prefill_batch
-from cm384model.specs.model import Architecture
+from cm384model.specs.load import load_model
 from cm384model.specs.overrides import replace_value
+from cm384model.specs.quantity import Quantity
 
 INT8, BF16 = 1, 2
 INT8_OUTPUT, BF16_OUTPUT = 6, 2
@@ -25,13 +26,18 @@ INT8_OUTPUT, BF16_OUTPUT = 6, 2
 SCALES = 512
 """Bytes of the slot that carries the scale of one dispatched token. [B]"""
 
-TERM_SHAPES = set(Architecture.model_fields) - {"mtp_layers"}
+TERM_SHAPES = {
+    name
+    for name, shape in load_model("deepseek-r1").architecture
+    if isinstance(shape, Quantity) and name != "mtp_layers"
+}
 """What the terms of a step depend on; the MTP layer is run once per draft, however many there are."""
 
 
 def shape_of(model):
     """The architecture as plain integers."""
-    return SimpleNamespace(**{name: int(quantity.si) for name, quantity in vars(model.architecture).items()})
+    shapes = {name: int(shape.si) for name, shape in model.architecture if isinstance(shape, Quantity)}
+    return SimpleNamespace(**shapes)
 
 
 def product(rows, columns, depth, *, int8):

@@ -17,6 +17,7 @@ from cm384model.cli.compare import compare
 from cm384model.cli.exit_status import ExitStatus
 from cm384model.cli.explain import explain
 from cm384model.cli.fit import fit
+from cm384model.cli.import_model import import_model
 from cm384model.cli.list_names import list_names
 from cm384model.cli.op import op
 from cm384model.cli.plan import plan
@@ -68,6 +69,7 @@ COMMANDS: dict[str, tuple[Callable[..., ExitStatus], str]] = {
         "cm384 sweep deepseek-r1-4k-256 --grid ep=64,320 --grid batch_per_die=1:64",
     ),
     "show": (show, "cm384 show out.parquet --frontier"),
+    "import-model": (import_model, "cm384 import-model config.json -o mymodel.toml"),
     "list": (list_names, "cm384 list hardware"),
 }
 """Every command with an example that ends its help."""

@@ -9,10 +9,11 @@ import numpy as np
 from cm384model.laws.mtp import expected_tokens, time_per_output_token
 from cm384model.laws.overlap import overlapped_time
 from cm384model.numeric import Numeric
-from cm384model.prediction import mla, moe
+from cm384model.prediction.families import attention_of, feed_forward_of
+from cm384model.prediction.families.interface import Flow, linear
 from cm384model.prediction.memory import Memory, decode_memory
-from cm384model.prediction.operators import ELEMENT_BYTES, collective, gemm
-from cm384model.prediction.placement import Placement, place_experts
+from cm384model.prediction.operators import ELEMENT_BYTES, Die, collective, gemm
+from cm384model.prediction.placement import Placement
 from cm384model.prediction.system import System
 from cm384model.prediction.terms import Term, merged, overhead_term, total_time
 
@@ -69,9 +70,9 @@ class DecodeStep:
     step_time : numeric
         Duration of one iteration. [s]
     layer_time : numeric
-        One MoE layer, all microbatches. [s]
+        One main layer, all microbatches. [s]
     attention_stream_time, expert_stream_time : numeric
-        One microbatch of one MoE layer in the first and the second stream: attention and
+        One microbatch of one main layer in the first and the second stream: attention and
         experts, or compute and communication, as the engine interleaves. [s]
     hidden_time : numeric
         Time of the terms that overlap hides: sum of terms - hidden_time = step_time. [s]
@@ -103,33 +104,33 @@ class DecodeStep:
 def decode_step(system: System, deployment: DecodeDeployment) -> DecodeStep:
     """Predict one decode iteration.
 
-    A layer runs its attention part (projections, attention core) and its expert part (gate,
-    dispatch, experts, combine). With two microbatches the parts form two streams on disjoint
+    A layer runs its attention part (projections, attention core) and its feed-forward part (in
+    a mixture: gate, dispatch, experts, combine). With two microbatches the parts form two streams on disjoint
     cores; the longer one sets the pace, and the streams meet once per microbatch.
     """
     d, engine = deployment, system.engine
-    architecture = system.model.architecture
-    placement = place_experts(system.hardware, system.model, d.ep, d.redundant_experts)
+    family = feed_forward_of(system.model)
+    placement = family.place(system.hardware, system.model, d.ep, d.redundant_experts)
     tokens = d.batch_per_die * (1 + d.draft_tokens)
 
-    layer = _moe_layer(system, d, placement, tokens)
-    dense = _dense_layer(system, d, tokens)
+    layer = _main_layer(system, d, placement, tokens)
+    leading = _leading_layers(system, d, tokens)
     drafting = _draft_layers(system, d, placement, layer)
     head = _head(system, d.batch_per_die * (1 + d.draft_tokens))
     draft_head = _head(system, d.batch_per_die)
 
-    moe_layers = architecture.layers.si - architecture.dense_layers.si
+    main_layers = system.model.architecture.layers.si - family.leading_layers(system.model)
     constants = engine.constants
     overhead = constants.step_overhead.si + (1 + d.draft_tokens) * constants.graph_overhead.si
     terms = [
-        *(term.times(moe_layers * d.microbatches) for term in layer.terms),
-        overhead_term("sync", moe_layers * layer.sync, constants.stream_sync),
-        dense.times(architecture.dense_layers.si),
+        *(term.times(main_layers * d.microbatches) for term in layer.terms),
+        overhead_term("sync", main_layers * layer.sync, constants.stream_sync),
+        *leading,
         drafting,
         merged("lm_head", head, draft_head.times(d.draft_tokens)),
         overhead_term("step_overhead", overhead, constants.step_overhead, constants.graph_overhead),
     ]
-    hidden = moe_layers * layer.hidden
+    hidden = main_layers * layer.hidden
     step_time = total_time(terms) - hidden
     tokens_per_step = expected_tokens(d.draft_tokens, d.acceptance)
     tpot = time_per_output_token(step_time, tokens_per_step)
@@ -150,7 +151,7 @@ def decode_step(system: System, deployment: DecodeDeployment) -> DecodeStep:
 
 @dataclass(frozen=True)
 class _Layer:
-    """One MoE layer: its terms per microbatch, and how the two streams combine."""
+    """One main layer: its terms per microbatch, and how the two streams combine."""
 
     terms: list[Term]
     attention_time: Numeric
@@ -160,66 +161,81 @@ class _Layer:
     time: Numeric
 
 
-def _moe_layer(system: System, d: DecodeDeployment, placement: Placement, tokens: Numeric) -> _Layer:
+def _main_layer(system: System, d: DecodeDeployment, placement: Placement, tokens: Numeric) -> _Layer:
     constants = system.engine.constants
     streams = d.microbatches - 1
     split = system.engine.decode_streams == "attention-experts"
     attention_share = 1 - streams * (1 - d.attention_aic_share) if split else 1.0
     expert_share = 1 - streams * d.attention_aic_share if split else 1.0
     contention = 1 + constants.stream_contention.si * streams
-    attention_terms = mla.decode_terms(
+    attention_terms = _attention_terms(
+        system,
+        d,
         system.die(attention_share, contention),
-        system.model,
         d.batch_per_die / d.microbatches,
         tokens / d.microbatches,
-        d.kv_len,
-        tp=d.attention_tp,
-        kv_precision=system.kv_precision,
-        vector_efficiency=constants.vector_efficiency.si,
     )
-    gate, dispatch, experts, combine = moe.moe_terms(
+    feed_forward = feed_forward_of(system.model).layer_terms(
         system.die(expert_share, contention),
         system.model,
         tokens / d.microbatches,
         placement,
+        _flow(system, d),
+    )
+    if split:
+        first = total_time([*attention_terms, *feed_forward.beside_attention])
+        second = total_time(feed_forward.terms)
+    else:
+        first = total_time([*attention_terms, *feed_forward.compute])
+        second = total_time(feed_forward.communication)
+    overlap = streams * constants.stream_overlap.si
+    sync = streams * d.microbatches * constants.stream_sync.si
+    time = d.microbatches * overlapped_time(first, second, overlap=overlap) + sync
+    hidden = d.microbatches * overlap * np.minimum(first, second)
+    terms = [*attention_terms, *feed_forward.beside_attention, *feed_forward.terms]
+    return _Layer(terms, first, second, sync, hidden, time)
+
+
+def _attention_terms(
+    system: System, d: DecodeDeployment, die: Die, requests: Numeric, tokens: Numeric
+) -> list[Term]:
+    """All attention blocks of one layer."""
+    model = system.model
+    terms = attention_of(model).decode_terms(
+        die,
+        model,
+        requests,
+        tokens,
+        d.kv_len,
+        tp=d.attention_tp,
+        kv_precision=system.kv_precision,
+        vector_efficiency=system.engine.constants.vector_efficiency.si,
+    )
+    blocks = feed_forward_of(model).blocks(model)
+    return terms if np.all(np.equal(blocks, 1)) else [term.times(blocks) for term in terms]
+
+
+def _flow(system: System, d: DecodeDeployment) -> Flow:
+    constants = system.engine.constants
+    return Flow(
+        tp=d.attention_tp,
         imbalance=d.imbalance,
         library=system.engine.ep_library,
         message_scale_bytes=constants.dispatch_scale_bytes.si,
         copies_limit=np.inf,
         vector_efficiency=constants.vector_efficiency.si,
     )
-    first = total_time(attention_terms) if split else total_time([*attention_terms, gate, experts])
-    second = total_time([gate, dispatch, experts, combine] if split else [dispatch, combine])
-    overlap = streams * constants.stream_overlap.si
-    sync = streams * d.microbatches * constants.stream_sync.si
-    time = d.microbatches * overlapped_time(first, second, overlap=overlap) + sync
-    hidden = d.microbatches * overlap * np.minimum(first, second)
-    return _Layer([*attention_terms, gate, dispatch, experts, combine], first, second, sync, hidden, time)
 
 
-def _dense_layer(system: System, d: DecodeDeployment, tokens: Numeric) -> Term:
-    """A dense layer: the whole batch on all cores, attention and then feed-forward."""
-    constants = system.engine.constants
-    die = system.die(1.0, 1.0)
-    attention_terms = mla.decode_terms(
-        die,
-        system.model,
-        d.batch_per_die,
-        tokens,
-        d.kv_len,
-        tp=d.attention_tp,
-        kv_precision=system.kv_precision,
-        vector_efficiency=constants.vector_efficiency.si,
-    )
-    ffn = moe.feed_forward(
-        die,
-        system.model,
-        tokens,
-        system.model.architecture.dense_intermediate.si,
-        groups=1.0,
-        vector_efficiency=constants.vector_efficiency.si,
-    )
-    return merged("dense_layers", *attention_terms, ffn)
+def _leading_layers(system: System, d: DecodeDeployment, tokens: Numeric) -> list[Term]:
+    """The leading dense layers, if there are any: the whole batch on all cores, one part after the other."""
+    family, die = feed_forward_of(system.model), system.die(1.0, 1.0)
+    feed_forward = family.leading_terms(die, system.model, tokens, _flow(system, d))
+    if not feed_forward:
+        return []
+    attention_terms = _attention_terms(system, d, die, d.batch_per_die, tokens)
+    layer = merged("dense_layers", *attention_terms, *feed_forward)
+    return [layer.times(family.leading_layers(system.model))]
 
 
 def _draft_layers(system: System, d: DecodeDeployment, placement: Placement, layer: _Layer) -> Term:
@@ -228,12 +244,12 @@ def _draft_layers(system: System, d: DecodeDeployment, placement: Placement, lay
     The first pass has the shape of a main layer; the others carry one token per request. Each
     starts with the projection of hidden state and embedding together.
     """
-    later_layer = _moe_layer(system, d, placement, d.batch_per_die)
+    later_layer = _main_layer(system, d, placement, d.batch_per_die)
     first, later = (
         merged(
             "draft_layers",
             merged("mtp_layer", *(t.times(d.microbatches) for t in pass_.terms), time=pass_.time),
-            mla.mtp_projection(system.die(1.0, 1.0), system.model, tokens),
+            _mtp_projection(system, tokens),
         )
         for pass_, tokens in (
             (layer, d.batch_per_die * (1 + d.draft_tokens)),
@@ -245,6 +261,12 @@ def _draft_layers(system: System, d: DecodeDeployment, placement: Placement, lay
         first.times(np.minimum(d.draft_tokens, 1)),
         later.times(np.maximum(d.draft_tokens - 1, 0)),
     )
+
+
+def _mtp_projection(system: System, tokens: Numeric) -> Term:
+    """Hidden state and next embedding, side by side, back to the hidden width."""
+    hidden = system.model.architecture.hidden.si
+    return linear(system.die(1.0, 1.0), system.model, "mtp_projection", tokens, hidden, 2 * hidden)
 
 
 def _head(system: System, tokens: Numeric) -> Term:

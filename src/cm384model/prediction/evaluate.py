@@ -12,6 +12,8 @@ from cm384model.numeric import Numeric
 from cm384model.prediction import operators, single
 from cm384model.prediction.case import Case
 from cm384model.prediction.decode import DecodeDeployment, DecodeStep, decode_step
+from cm384model.prediction.families import attention_of
+from cm384model.prediction.memory import usual_attention_tp
 from cm384model.prediction.prefill import PrefillBatch, PrefillDeployment, prefill_batch
 from cm384model.prediction.results import (
     DecodePrediction,
@@ -160,12 +162,7 @@ def decode_deployment(case: Case, at: At) -> DecodeDeployment:
     _check_ep(case, given["ep"])
     if given.get("draft_tokens", 0) > 0 and case.model.architecture.mtp_layers.si == 0:
         raise SpecError.of(f"model {case.model.name} has no MTP layer to draft with", "draft_tokens=0")
-    tp = given.get("attention_tp", 1.0)
-    if given["ep"] % tp or case.model.architecture.heads.si % tp:
-        raise SpecError.of(
-            f"attention_tp = {tp:g} does not divide ep = {given['ep']:g} and the heads of {case.model.name}",
-            "allowed: a common divisor, such as 1, 2, 4 or 8",
-        )
+    _check_tp(case, given)
     deployment = filled_decode(case, given)
     if deployment.microbatches > 1 and "attention_aic_share" not in given:
         return with_best_split(case, deployment)
@@ -184,7 +181,7 @@ def filled_decode(case: Case, given: Mapping[str, Any]) -> DecodeDeployment:
         microbatches=given.get("microbatches", 1.0),
         attention_aic_share=given.get("attention_aic_share", 1.0),
         draft_tokens=given.get("draft_tokens", 0.0),
-        attention_tp=given.get("attention_tp", 1.0),
+        attention_tp=_attention_tp(case, given),
         acceptance=given.get("acceptance", case.workload.serving.acceptance.si),
         imbalance=_imbalance(case, given),
         redundant_experts=given.get("redundant_experts", case.engine.layout.redundant_experts.si),
@@ -215,6 +212,11 @@ def prefill_deployment(case: Case, at: At) -> PrefillDeployment:
     given = read_at(at, PREFILL_FIELDS, "a prefill deployment")
     _require(given, ("ep", "tokens_per_npu"), "prefill", "--at ep=32,tokens_per_npu=16384")
     _check_ep(case, given["ep"])
+    _check_tp(case, given)
+    if _attention_tp(case, given) > 1 and not attention_of(case.model).SPLITS_PREFILL:
+        raise SpecError.of(
+            f"the attention weights of {case.model.name} are not split in prefill", "attention_tp=1"
+        )
     prompt_len = given.get("prompt_len", case.workload.traffic.prompt_len.si)
     batch_tokens = given["tokens_per_npu"] * given["ep"] / case.hardware.dies_per_npu
     if batch_tokens < prompt_len:
@@ -235,6 +237,7 @@ def filled_prefill(case: Case, given: Mapping[str, Any]) -> PrefillDeployment:
         imbalance=_imbalance(case, given),
         reuse=given.get("reuse", 0.0),
         plane=given.get("plane", "ub"),
+        attention_tp=_attention_tp(case, given),
         redundant_experts=given.get("redundant_experts", case.engine.layout.redundant_experts.si),
     )
 
@@ -267,6 +270,19 @@ def _check_ep(case: Case, ep: float) -> None:
         near = " or ".join(f"{x:g}" for x in (below, below + dies) if 0 < x <= total)
         raise SpecError.of(
             f"ep = {ep:g} is no whole number of NPUs", f"ep counts dies, {dies} per NPU; nearest: {near}"
+        )
+
+
+def _attention_tp(case: Case, given: Mapping[str, Any]) -> Numeric:
+    return given["attention_tp"] if "attention_tp" in given else usual_attention_tp(case.system)
+
+
+def _check_tp(case: Case, given: Mapping[str, Any]) -> None:
+    tp = _attention_tp(case, given)
+    if given["ep"] % tp or case.model.architecture.heads.si % tp:
+        raise SpecError.of(
+            f"attention_tp = {tp:g} does not divide ep = {given['ep']:g} and the heads of {case.model.name}",
+            "allowed: a common divisor, such as 1, 2, 4 or 8",
         )
 
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cm384model.laws import memory as laws
-from cm384model.laws.attention import kv_cache_bytes_per_token_mla
 from cm384model.numeric import Numeric
+from cm384model.prediction.families import attention_of, feed_forward_of
+from cm384model.prediction.families.interface import Prompts
 from cm384model.prediction.operators import ELEMENT_BYTES
 from cm384model.prediction.placement import Placement
 from cm384model.prediction.system import System
+from cm384model.specs.model import Model
 
 if TYPE_CHECKING:
     from cm384model.prediction.decode import DecodeDeployment
@@ -39,30 +41,42 @@ def weight_parts(
     system: System, placement: Placement, *, drafting: Numeric, head_ranks: Numeric, tp: Numeric = 1.0
 ) -> dict[str, Numeric]:
     """Weights of one die by part. [B]"""
-    a, p = system.model.architecture, system.model.precision
-    byte = ELEMENT_BYTES[p.weights]
-    hidden, heads = a.hidden.si, a.heads.si
-    down = hidden * (a.q_lora_rank.si + a.kv_lora_rank.si + a.qk_rope_dim.si)
-    query = a.q_lora_rank.si * heads * (a.qk_nope_dim.si + a.qk_rope_dim.si)
-    output = heads * a.v_head_dim.si * hidden
-    latent_up = a.kv_lora_rank.si * heads * (a.qk_nope_dim.si + a.v_head_dim.si)
-    split = (query + output) * byte + latent_up * ELEMENT_BYTES[p.attention]
-    attention = down * byte + split / tp
-    expert = 3 * hidden * a.moe_intermediate.si * byte
-    on_every_die = 1 - placement.dedicated
+    model, p = system.model, system.model.precision
+    a, family = model.architecture, feed_forward_of(model)
     layers = a.layers.si + drafting * a.mtp_layers.si
-    moe_layers = layers - a.dense_layers.si
-    vocabulary = a.vocab.si * hidden
+    vocabulary = a.vocab.si * a.hidden.si
+    projection = 2 * a.hidden.si * a.hidden.si * ELEMENT_BYTES[p.weights]
+    head = 0.0 if a.tied_embeddings else vocabulary * ELEMENT_BYTES[p.lm_head] / head_ranks
     return {
-        "attention": layers * attention,
-        "routed_experts": moe_layers * placement.slots * expert,
-        "shared_experts": moe_layers * on_every_die * a.shared_experts.si * expert,
-        "router": moe_layers * hidden * a.routed_experts.si * ELEMENT_BYTES["bf16"],
-        "dense_layers": a.dense_layers.si * 3 * hidden * a.dense_intermediate.si * byte,
-        "mtp_projection": drafting * a.mtp_layers.si * 2 * hidden * hidden * byte,
+        "attention": layers * family.blocks(model) * attention_of(model).weight_bytes(model, tp),
+        **family.weight_bytes(model, placement, layers, tp),
+        "mtp_projection": drafting * a.mtp_layers.si * projection,
         "embedding": vocabulary * ELEMENT_BYTES[p.embedding],
-        "lm_head": vocabulary * ELEMENT_BYTES[p.lm_head] / head_ranks,
+        "lm_head": head,
     }
+
+
+ATTENTION_TP = (1.0, 2.0, 4.0, 8.0, 16.0)
+USUAL_SHARE = 0.5
+"""Of a die's memory, what weights that can be split take at most by default. [-]"""
+
+
+def usual_attention_tp(system: System) -> float:
+    """Fewest dies to share the split weights of a model so that half of the memory is left to the rest. [-]
+
+    1 for a family whose attention is whole on every die in prefill.
+    """
+    model, family = system.model, attention_of(system.model)
+    if not family.SPLITS_PREFILL:
+        return 1.0
+    ffn, heads = feed_forward_of(model), float(np.max(model.architecture.heads.si))
+    limit = USUAL_SHARE * float(np.min(system.hardware.die.hbm_capacity.si))
+    fitting = [tp for tp in ATTENTION_TP if heads % tp == 0]
+    for tp in fitting:
+        blocks = model.architecture.layers.si * ffn.blocks(model) * family.weight_bytes(model, tp)
+        if np.max(blocks + ffn.split_bytes(model, tp)) <= limit:
+            return tp
+    return fitting[-1]
 
 
 def decode_memory(system: System, d: DecodeDeployment, placement: Placement) -> Memory:
@@ -81,27 +95,39 @@ def decode_memory(system: System, d: DecodeDeployment, placement: Placement) -> 
         d.batch_per_die * d.attention_tp,
         d.kv_len,
         layers,
-        bytes_per_token_layer=kv_bytes_per_token_layer(system),
+        bytes_per_token_layer=kv_bytes_per_token_layer(system, d.kv_len, d.attention_tp),
     )
-    copies = np.minimum(system.model.architecture.top_k.si, placement.slots)
+    copies = feed_forward_of(system.model).copies(system.model, placement.slots)
     buffers = {"exchange_buffers": exchange_buffers(system, placement.ep, tokens, copies)}
     return ledger(system, weights, kv_cache, buffers, tokens)
 
 
 def prefill_memory(system: System, d: PrefillDeployment, placement: Placement, tokens: Numeric) -> Memory:
     """Ledger of a prefill die: weights, KV cache of the batch until it is sent, buffers, reserve."""
-    weights = weight_parts(system, placement, drafting=1.0, head_ranks=system.engine.layout.lm_head_tp.si)
-    a = system.model.architecture
-    kv_cache = laws.kv_cache_bytes(
-        1.0, tokens, a.layers.si, bytes_per_token_layer=kv_bytes_per_token_layer(system)
+    model: Model = system.model
+    tp: Numeric = d.attention_tp
+    weights = weight_parts(
+        system, placement, drafting=1.0, head_ranks=system.engine.layout.lm_head_tp.si, tp=tp
     )
-    latents = (a.q_lora_rank.si + a.kv_lora_rank.si + a.qk_rope_dim.si) * ELEMENT_BYTES["bf16"]
+    kv_cache = laws.kv_cache_bytes(
+        1.0 * tp,
+        tokens,
+        model.architecture.layers.si,
+        bytes_per_token_layer=kv_bytes_per_token_layer(system, d.prompt_len, tp),
+    )
     tokens_at_once = tokens / d.microbatches
+    copies = feed_forward_of(model).copies(model, np.inf)
     buffers = {
-        "exchange_buffers": exchange_buffers(system, 1.0, tokens_at_once * d.imbalance, a.top_k.si),
-        "latent_gather": attention_ranks(system, placement.ep) * tokens_at_once * latents,
+        "exchange_buffers": exchange_buffers(system, 1.0, tokens_at_once * d.imbalance, copies),
+        **attention_of(model).prefill_buffers(model, prompts_of(system, d, tokens_at_once)),
     }
     return ledger(system, weights, kv_cache, buffers, tokens_at_once)
+
+
+def prompts_of(system: System, d: PrefillDeployment, tokens: Numeric) -> Prompts:
+    """How ``tokens`` of each die meet the attention of a layer."""
+    shared = system.engine.prefill_attention == "sp-tp-sp"
+    return Prompts(tokens, d.prompt_len, d.reuse, shared, attention_ranks(system, d.ep), d.attention_tp)
 
 
 def attention_ranks(system: System, ep: Numeric) -> Numeric:
@@ -110,15 +136,14 @@ def attention_ranks(system: System, ep: Numeric) -> Numeric:
     return np.minimum(ep, system.model.architecture.heads.si) if shared else 1.0
 
 
-def kv_bytes_per_token_layer(system: System) -> Numeric:
-    """Bytes of the cache of one token in one layer. [B/tokens]"""
-    a = system.model.architecture
-    return kv_cache_bytes_per_token_mla(
-        1.0,
-        latent_dim=a.kv_lora_rank.si,
-        rope_dim=a.qk_rope_dim.si,
-        kv_bytes=ELEMENT_BYTES[system.kv_precision],
-    )
+def kv_bytes_per_token_layer(system: System, kv_len: Numeric = 1.0, tp: Numeric = 1.0) -> Numeric:
+    """Bytes of the cache of one token in one layer on one of ``tp`` dies. [B/tokens]
+
+    The mean over a context of ``kv_len``, which matters where some layers forget.
+    """
+    model = system.model
+    block = attention_of(model).kv_bytes_per_token(model, kv_len=kv_len, precision=system.kv_precision, tp=tp)
+    return feed_forward_of(model).blocks(model) * block
 
 
 def exchange_buffers(system: System, ranks: Numeric, tokens: Numeric, copies: Numeric) -> Numeric:
@@ -146,9 +171,9 @@ def ledger(
     tokens: Numeric,
 ) -> Memory:
     """Close the ledger: activations of ``tokens``, the engine's reserve, and what is left."""
-    a = system.model.architecture
-    widest = a.heads.si * (a.kv_lora_rank.si + a.v_head_dim.si)
-    activations = {"activations": tokens * (4 * a.hidden.si + widest) * ELEMENT_BYTES["bf16"]}
+    model, hidden = system.model, system.model.architecture.hidden.si
+    widest = np.maximum(attention_of(model).row_width(model), feed_forward_of(model).row_width(model))
+    activations = {"activations": tokens * (4 * hidden + widest) * ELEMENT_BYTES["bf16"]}
     capacity = system.hardware.die.hbm_capacity.si
     reserve = capacity * system.engine.memory.reserve_share.si + system.engine.memory.runtime.si
     total_weights = sum(weights.values())

@@ -22,6 +22,7 @@ from cm384model.laws.vector import stream_time
 from cm384model.numeric import Numeric
 from cm384model.prediction.terms import Term
 from cm384model.recording import recording, recording_active
+from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.hardware import Hardware
 
 ELEMENT_BYTES = {"int4": 0.5, "int8": 1.0, "fp8": 1.0, "bf16": 2.0, "fp32": 4.0}
@@ -88,12 +89,19 @@ def gemm(
     *,
     groups: Numeric = 1.0,
     precision: str,
+    stored: str | None = None,
 ) -> Term:
-    """``groups`` equal products of M x N x K. [-]"""
+    """``groups`` equal products of M x N x K, with weights ``stored`` in another precision maybe. [-]"""
+    if f"gemm_{precision}" not in die.hardware.ops:
+        raise SpecError.of(
+            f"{die.hardware.name} has no product in {precision}",
+            "choose a precision that it computes in, such as --set model.precision.weights=int8 "
+            "--set model.precision.activations=int8",
+        )
     constants = getattr(die.hardware.ops, f"gemm_{precision}")
     widths = {
         "activation_bytes": ELEMENT_BYTES[precision],
-        "weight_bytes": ELEMENT_BYTES[precision],
+        "weight_bytes": ELEMENT_BYTES[stored or precision],
         "output_bytes": constants.output_bytes.si,
     }
     compute = gemm_laws.gemm_compute_time(

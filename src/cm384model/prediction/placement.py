@@ -8,6 +8,7 @@ import numpy as np
 
 from cm384model.laws.moe import expert_slots_per_die, shared_expert_dies
 from cm384model.numeric import Numeric
+from cm384model.prediction.shapes import mixture
 from cm384model.specs.hardware import Hardware
 from cm384model.specs.model import Model
 
@@ -46,11 +47,11 @@ class Placement:
 
 def place_experts(hardware: Hardware, model: Model, ep: Numeric, redundant_experts: Numeric) -> Placement:
     """Placement of the experts of ``model`` on ``ep`` dies. [-]"""
-    a = model.architecture
+    a = mixture(model)
     shared_dies = shared_expert_dies(
         ep,
         a.routed_experts.si,
-        top_k=a.top_k.si,
+        top_k=a.computing_top_k,
         shared_experts=a.shared_experts.si,
         dies_per_node=hardware.dies_per_node,
     )

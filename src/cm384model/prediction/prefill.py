@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cm384model.laws import attention as attention_laws
 from cm384model.laws.caching import cache_load_time
 from cm384model.laws.overlap import overlapped_time
-from cm384model.numeric import Numeric, ceil_div
-from cm384model.prediction import mla, moe
+from cm384model.numeric import Numeric
+from cm384model.prediction.families import attention_of, feed_forward_of
+from cm384model.prediction.families.interface import Flow
 from cm384model.prediction.memory import (
     Memory,
-    attention_ranks,
     kv_bytes_per_token_layer,
     prefill_memory,
+    prompts_of,
+    usual_attention_tp,
 )
-from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, collective, gemm, operator, vector
-from cm384model.prediction.placement import Placement, place_experts
+from cm384model.prediction.operators import Die, gemm, operator
+from cm384model.prediction.placement import Placement
 from cm384model.prediction.system import System
 from cm384model.prediction.terms import Term, merged, overhead_term, total_time
 
@@ -46,6 +47,9 @@ class PrefillDeployment:
         Share of the prompt tokens whose cache is fetched from the pool. [-]
     plane : str
         Network between pool and dies: ``ub`` or ``vpc``.
+    attention_tp : numeric or None
+        Dies that share the weights of attention, and of a dense feed-forward; None takes
+        `usual_attention_tp`. [-]
     """
 
     ep: Numeric
@@ -56,6 +60,7 @@ class PrefillDeployment:
     redundant_experts: Numeric
     reuse: Numeric = 0.0
     plane: str = "ub"
+    attention_tp: Numeric | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class PrefillBatch:
     throughput : numeric
         Input tokens per second and NPU. [tokens/s]
     layer_time : numeric
-        One MoE layer, all microbatches. [s]
+        One main layer, all microbatches. [s]
     hidden_time : numeric
         Communication that overlap hides: sum of terms - hidden_time = batch_time. [s]
     terms : list of Term
@@ -92,42 +97,38 @@ class PrefillBatch:
 def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch:
     """Predict one prefill batch.
 
-    Attention is sequence-parallel, head-parallel and sequence-parallel again (SP-TP-SP) over
-    the dies of the instance: latents are gathered before the heads work and head outputs
-    are exchanged after. With two microbatches a share of the communication of one half
+    Where the engine says so, attention is sequence-parallel, head-parallel and sequence-parallel
+    again (SP-TP-SP) over the dies of the instance: what the heads need is exchanged before they
+    work, and their outputs after. With two microbatches a share of the communication of one half
     hides behind the compute of the other.
     """
-    d, engine, a = deployment, system.engine, system.model.architecture
-    placement = place_experts(system.hardware, system.model, d.ep, d.redundant_experts)
+    d, engine, a = with_attention_tp(system, deployment), system.engine, system.model.architecture
+    family = feed_forward_of(system.model)
+    placement = family.place(system.hardware, system.model, d.ep, d.redundant_experts)
     tokens_per_die = d.tokens_per_npu / system.hardware.npu.dies.si
     computed = tokens_per_die * (1 - d.reuse)
     tokens = computed / d.microbatches
 
     compute, exchanged = _attention_terms(system, d, tokens)
-    moe_compute, moe_exchanged = _expert_terms(system, d, placement, tokens)
-    moe_layers = a.layers.si - a.dense_layers.si
-    per_layer = [*compute, *exchanged, *moe_compute, *moe_exchanged]
+    die, flow = _compute_die(system), _flow(system, d)
+    feed_forward = family.layer_terms(die, system.model, tokens, placement, flow)
+    main_layers = a.layers.si - family.leading_layers(system.model)
+    per_layer = [*compute, *exchanged, *feed_forward.compute, *feed_forward.communication]
 
     overlap = (d.microbatches - 1) * engine.constants.prefill_overlap.si
-    busy, waiting = total_time([*compute, *moe_compute]), total_time([*exchanged, *moe_exchanged])
+    busy = total_time([*compute, *feed_forward.compute])
+    waiting = total_time([*exchanged, *feed_forward.communication])
     layer_time = d.microbatches * overlapped_time(busy, waiting, overlap=overlap)
-    hidden = moe_layers * d.microbatches * overlap * np.minimum(busy, waiting)
+    hidden = main_layers * d.microbatches * overlap * np.minimum(busy, waiting)
 
-    ffn = moe.feed_forward(
-        _compute_die(system),
-        system.model,
-        tokens,
-        a.dense_intermediate.si,
-        groups=1.0,
-        vector_efficiency=engine.constants.vector_efficiency.si,
-    )
-    dense = merged("dense_layers", *compute, *exchanged, ffn)
+    leading = family.leading_terms(die, system.model, tokens, flow)
+    leading = [merged("dense_layers", *compute, *exchanged, *leading)] if leading else []
     overhead = engine.constants.step_overhead.si
     terms = [
-        *(term.times(moe_layers * d.microbatches) for term in per_layer),
-        dense.times(a.dense_layers.si * d.microbatches),
+        *(term.times(main_layers * d.microbatches) for term in per_layer),
+        *(term.times(family.leading_layers(system.model) * d.microbatches) for term in leading),
         _head(system, tokens_per_die / d.prompt_len),
-        cache_load(system.die(1.0, 1.0), system, tokens_per_die * d.reuse, d.plane),
+        cache_load(system.die(1.0, 1.0), system, tokens_per_die * d.reuse, d.plane, d.prompt_len),
         overhead_term("step_overhead", overhead, engine.constants.step_overhead),
     ]
     batch_time = total_time(terms) - hidden
@@ -142,69 +143,34 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
     )
 
 
+def with_attention_tp(system: System, deployment: PrefillDeployment) -> PrefillDeployment:
+    """The deployment with its attention TP filled in."""
+    if deployment.attention_tp is not None:
+        return deployment
+    return replace(deployment, attention_tp=usual_attention_tp(system))
+
+
 def _attention_terms(system: System, d: PrefillDeployment, tokens: Numeric) -> tuple[list[Term], list[Term]]:
-    """Compute and communication of naive MLA of one layer and microbatch.
-
-    ``tokens`` are computed; keys and values of the cached ones are expanded from their latents
-    again, and the computed ones attend to all of them.
-    """
-    a, p = system.model.architecture, system.model.precision
-    die = _compute_die(system)
-    half = ELEMENT_BYTES["bf16"]
-    ranks = attention_ranks(system, d.ep)
-    heads = ceil_div(a.heads.si, ranks)
-    gathered = tokens * ranks
-    whole = gathered / (1 - d.reuse)
-    qk_nope, v = a.qk_nope_dim.si, a.v_head_dim.si
-    qk = qk_nope + a.qk_rope_dim.si
-    widths = {"heads": heads, "qk_dim": qk, "v_dim": v}
-    cached = attention_laws.mla_prefill_flop(whole * d.reuse, d.prompt_len * d.reuse, **widths)
-    flop = attention_laws.mla_prefill_flop(whole, d.prompt_len, **widths) - cached
-    moved = attention_laws.mla_prefill_bytes(whole, **widths, activation_bytes=half)
-    latents = a.q_lora_rank.si + a.kv_lora_rank.si + a.qk_rope_dim.si
-    compute = [
-        merged(
-            "mla_prolog",
-            gemm(die, "down_proj", tokens, latents, a.hidden.si, precision=p.weights),
-            gemm(die, "q_up", gathered, heads * qk, mla.query_depth(system.model), precision=p.weights),
-            gemm(die, "kv_up", whole, heads * (qk_nope + v), a.kv_lora_rank.si, precision=p.attention),
-        ),
-        attention(die, "attention_core", flop, moved, d.prompt_len, constants_name="mla_prefill"),
-        mla.output(die, system.model, tokens, a.heads.si),
-        vector(
-            die,
-            "attention_vector",
-            tokens,
-            mla.vector_row_bytes(system.model, a.heads.si),
-            mla.VECTOR_KERNELS,
-            efficiency=system.engine.constants.vector_efficiency.si,
-        ),
+    """Compute and communication of all attention blocks of one layer and microbatch."""
+    model, prompts = system.model, prompts_of(system, d, tokens)
+    block = attention_of(model).prefill_terms(_compute_die(system), model, prompts, system.engine.constants)
+    blocks = feed_forward_of(model).blocks(model)
+    if np.all(np.equal(blocks, 1)):
+        return block.compute, block.communication
+    return [term.times(blocks) for term in block.compute], [
+        term.times(blocks) for term in block.communication
     ]
-    if system.engine.prefill_attention == "data-parallel":
-        return compute, []
-    exchanged = [
-        collective(die, "all_gather", "latent_gather", tokens * latents * half, ranks),
-        collective(die, "all_to_all", "head_exchange", tokens * a.heads.si * v * half, ranks),
-    ]
-    return compute, exchanged
 
 
-def _expert_terms(
-    system: System, d: PrefillDeployment, placement: Placement, tokens: Numeric
-) -> tuple[list[Term], list[Term]]:
-    """Compute and communication of the experts of one layer and microbatch."""
-    gate, dispatch, experts, combine = moe.moe_terms(
-        _compute_die(system),
-        system.model,
-        tokens,
-        placement,
+def _flow(system: System, d: PrefillDeployment) -> Flow:
+    return Flow(
+        tp=d.attention_tp,
         imbalance=d.imbalance,
         library=system.engine.prefill_ep_library,
         message_scale_bytes=system.engine.constants.dispatch_scale_bytes.si,
         copies_limit=system.engine.layout.prefill_copies_limit.si,
         vector_efficiency=system.engine.constants.vector_efficiency.si,
     )
-    return [gate, experts], [dispatch, combine]
 
 
 def _compute_die(system: System) -> Die:
@@ -213,13 +179,13 @@ def _compute_die(system: System) -> Die:
 
 
 @operator
-def cache_load(die: Die, system: System, tokens: Numeric, plane: str) -> Term:
+def cache_load(die: Die, system: System, tokens: Numeric, plane: str, prompt_len: Numeric = 1.0) -> Term:
     """Fetch of the cached tokens of one die from the pool, over UB or over the node's VPC card."""
     fabric, constants = die.hardware.fabric, system.engine.constants
     shared_card = fabric.vpc.bandwidth.si / die.hardware.dies_per_node
     bandwidth = fabric.ub.cpu_read.inter_node.bandwidth.si if plane == "ub" else shared_card
     layers = system.model.architecture.layers.si
-    per_token = kv_bytes_per_token_layer(system)
+    per_token = kv_bytes_per_token_layer(system, prompt_len)
     moved = tokens * layers * per_token
     time = cache_load_time(
         tokens,

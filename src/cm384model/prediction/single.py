@@ -8,22 +8,36 @@ from typing import Any
 
 from cm384model.laws import attention as attention_laws
 from cm384model.laws.moe import experts_touched
-from cm384model.prediction import moe, operators
+from cm384model.prediction import operators
 from cm384model.prediction.case import Case
+from cm384model.prediction.families import attention_of, feed_forward_of, model_parameters
+from cm384model.prediction.families.dense import swiglu
 from cm384model.prediction.memory import kv_bytes_per_token_layer
 from cm384model.prediction.operators import ELEMENT_BYTES, Die
+from cm384model.prediction.shapes import latent
 from cm384model.prediction.terms import Term, merged
-from cm384model.specs.diagnostics import SpecError
 
 Operands = Mapping[str, Any]
+
+USUAL = {
+    "heads": 64.0,
+    "kv_heads": 8.0,
+    "head_dim": 128.0,
+    "intermediate": 2048.0,
+    "experts": 256.0,
+    "top_k": 8.0,
+}
+"""Sizes of operators that the case's model does not have. [-]"""
 
 
 def defaults(case: Case, name: str) -> dict[str, Any]:
     """Sizes of an operator where the user gives none: those of the case's model."""
     a, p = case.model.architecture, case.model.precision
+    sizes = USUAL | attention_of(case.model).sizes(case.model) | feed_forward_of(case.model).sizes(case.model)
+    heads = {name: sizes[name] for name in ("heads", "kv_heads", "head_dim")}
     gemm = {
         "m": 96.0,
-        "n": 2.0 * a.moe_intermediate.si,
+        "n": 2.0 * sizes["intermediate"],
         "k": float(a.hidden.si),
         "groups": 1.0,
         "precision": p.weights,
@@ -31,7 +45,7 @@ def defaults(case: Case, name: str) -> dict[str, Any]:
     exchange = {
         "ep": 320.0,
         "tokens_per_die": 96.0,
-        "destinations": float(a.top_k.si),
+        "destinations": sizes["top_k"],
         "library": case.engine.ep_library,
     }
     scale = case.engine.constants.dispatch_scale_bytes.si
@@ -57,9 +71,9 @@ def defaults(case: Case, name: str) -> dict[str, Any]:
         "moe_ffn": {
             "tokens": 256.0,
             "hidden": float(a.hidden.si),
-            "intermediate": float(a.moe_intermediate.si),
-            "experts": float(a.routed_experts.si),
-            "top_k": float(a.top_k.si),
+            "intermediate": sizes["intermediate"],
+            "experts": sizes["experts"],
+            "top_k": sizes["top_k"],
             "ep": 8.0,
             "precision": p.weights,
         },
@@ -68,16 +82,12 @@ def defaults(case: Case, name: str) -> dict[str, Any]:
         "gqa_decode": {
             "batch": 16.0,
             "kv_len": case.decode_kv_len,
-            "heads": 64.0,
-            "kv_heads": 8.0,
-            "head_dim": 128.0,
+            **heads,
         },
         "gqa_prefill": {
             "batch": 1.0,
             "prompt_len": float(case.workload.traffic.prompt_len.si),
-            "heads": 64.0,
-            "kv_heads": 8.0,
-            "head_dim": 128.0,
+            **heads,
         },
         "model_load": {"loads": 1.0, "hit_rate": 0.0},
         "kv_transfer": {
@@ -91,10 +101,9 @@ def defaults(case: Case, name: str) -> dict[str, Any]:
 
 def model_bytes(case: Case) -> float:
     """Weights of the whole model at its precision, MTP and redundant experts not counted. [B]"""
-    published = case.model.published
-    if published is None or published.total_parameters is None:
-        raise SpecError.of(f"model {case.model.name} states no total_parameters")
-    return float(published.total_parameters.si) * ELEMENT_BYTES[case.model.precision.weights]
+    published = case.model.published.total_parameters
+    parameters = model_parameters(case.model).total if published is None else published.si
+    return float(parameters) * ELEMENT_BYTES[case.model.precision.weights]
 
 
 def _gemm(die: Die, case: Case, o: Operands) -> Term:
@@ -128,7 +137,7 @@ def _moe_ffn(die: Die, case: Case, o: Operands) -> Term:
 
 
 def _swiglu(die: Die, case: Case, rows: Any, intermediate: Any) -> Term:
-    return moe.swiglu(die, case.model, rows, intermediate, die.hardware.ops.swiglu.efficiency.si)
+    return swiglu(die, case.model, rows, intermediate, die.hardware.ops.swiglu.efficiency.si)
 
 
 def _vector(die: Die, case: Case, o: Operands) -> Term:
@@ -169,7 +178,7 @@ def _gqa_prefill(die: Die, case: Case, o: Operands) -> Term:
 
 
 def _mla_decode(die: Die, case: Case, o: Operands) -> Term:
-    a, p = case.model.architecture, case.model.precision
+    a, p = latent(case.model), case.model.precision
     tokens = o["batch_per_die"] * o["tokens_per_request"]
     widths = {"heads": o["heads"], "latent_dim": a.kv_lora_rank.si, "rope_dim": a.qk_rope_dim.si}
     flop = attention_laws.mla_decode_flop(tokens, o["kv_len"], **widths)
@@ -187,7 +196,7 @@ def _mla_decode(die: Die, case: Case, o: Operands) -> Term:
 
 
 def _mla_prefill(die: Die, case: Case, o: Operands) -> Term:
-    a = case.model.architecture
+    a = latent(case.model)
     widths = {
         "heads": o["heads"],
         "qk_dim": a.qk_nope_dim.si + a.qk_rope_dim.si,
@@ -224,7 +233,10 @@ def _collective(kind: str) -> Callable[[Die, Case, Operands], Term]:
 
 def _kv_transfer(die: Die, case: Case, o: Operands) -> Term:
     size = (
-        o["kv_len"] * case.model.architecture.layers.si * kv_bytes_per_token_layer(case.system) / o["streams"]
+        o["kv_len"]
+        * case.model.architecture.layers.si
+        * kv_bytes_per_token_layer(case.system, o["kv_len"])
+        / o["streams"]
     )
     return operators.transfer(die, "kv_transfer", size, plane=o["plane"])
 

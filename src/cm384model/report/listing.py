@@ -56,6 +56,12 @@ def _engines() -> Report:
     return _report(rows, tuple(rows[0]), "lrrlll", titles)
 
 
+def _models() -> Report:
+    from cm384model.report.models import models_report
+
+    return models_report()
+
+
 def _laws() -> Report:
     from cm384model import laws
     from cm384model.lawdoc import read_lawdoc
@@ -126,7 +132,7 @@ def _cell(value: Any) -> str:
 KINDS: dict[str, Callable[[], Report]] = {
     "hardware": _files("hardware"),
     "workloads": _files("workload"),
-    "models": _files("model"),
+    "models": _models,
     "engines": _engines,
     "laws": _laws,
     "operators": _operators,

@@ -71,6 +71,7 @@ _MICROBATCHES = Field("1 serial, 2 two interleaved streams", low=1, high=2, whol
 _BALANCE = Field("balance of the experts", words=BALANCES)
 _IMBALANCE = Field("load of the busiest die over the mean; overrides balance", low=1, high=64)
 _REDUNDANT = Field("redundant copies of routed experts", high=1024, whole=True)
+_TP = Field("dies that share the heads of their requests", low=1, high=128, whole=True)
 
 DECODE_FIELDS = {
     "ep": _EP,
@@ -78,7 +79,7 @@ DECODE_FIELDS = {
     "batch_per_npu": Field("requests that an NPU decodes at once", low=1),
     "microbatches": _MICROBATCHES,
     "attention_aic_share": Field("cores of the attention stream; best split by default", low=0.01, high=0.99),
-    "attention_tp": Field("dies that share the heads of their requests", low=1, high=128, whole=True),
+    "attention_tp": _TP,
     "draft_tokens": Field("draft tokens per iteration (MTP)", high=3, whole=True),
     "acceptance": Field("probability that a draft is accepted", high=1),
     "kv_len": Field("mean context of a request, in tokens", "tokens", low=1),
@@ -93,6 +94,7 @@ PREFILL_FIELDS = {
     "prompt_len": Field("tokens of one prompt", "tokens", low=1),
     "reuse": Field("share of prompt tokens whose cache comes from the pool", high=0.999),
     "plane": Field("network between pool and dies", words=("ub", "vpc")),
+    "attention_tp": _TP,
     "microbatches": _MICROBATCHES,
     "balance": _BALANCE,
     "imbalance": _IMBALANCE,

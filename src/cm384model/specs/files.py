@@ -52,6 +52,7 @@ def read_spec(path: Path, model: type[S]) -> S:
         raise SpecError([_syntax_problem(str(error), text, file)]) from None
     sources = data.get("sources")
     context = {"file": file, "sources": list(sources) if isinstance(sources, dict) else []}
+    model = getattr(model, "class_of", lambda _: model)(data)  # a spec may choose by what the file says
     try:
         return model.model_validate(data, context=context)
     except ValidationError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic_core import CoreSchema, core_schema
@@ -125,6 +125,11 @@ class Spec(Section):
                 node.at(f"{self.spec_kind}.{path}")
             elif isinstance(node, Free):
                 node._where = f"[{path}] of {self._file or self.name}"
+
+    @classmethod
+    def class_of(cls, data: Mapping[str, Any]) -> type[Self]:
+        """The class that checks a file of this kind; a subclass where the file itself decides."""
+        return cls
 
     @property
     def file(self) -> str:

@@ -1,0 +1,135 @@
+"""A dense gated feed-forward in every layer, its weights split over the dies of a group."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cm384model.numeric import Numeric
+from cm384model.prediction.families.interface import Flow, LayerTerms, Parameters, linear
+from cm384model.prediction.operators import ELEMENT_BYTES, Die, collective, vector
+from cm384model.prediction.placement import Placement
+from cm384model.prediction.shapes import dense
+from cm384model.prediction.terms import Term, merged
+from cm384model.specs.hardware import Hardware
+from cm384model.specs.model import Model
+
+EXCHANGED = ("feed_forward_exchange",)
+
+
+def blocks(model: Model) -> Numeric:
+    """One attention block per layer. [-]"""
+    return 1.0
+
+
+def place(hardware: Hardware, model: Model, ep: Numeric, redundant_experts: Numeric) -> Placement:
+    """No experts; the dies of an instance only share their attention groups."""
+    return Placement(ep, 0.0, ep, 0.0)
+
+
+def layer_terms(die: Die, model: Model, tokens: Numeric, placement: Placement, flow: Flow) -> LayerTerms:
+    """The feed-forward of the tokens of ``flow.tp`` dies, each with its share of the width.
+
+    Tokens are gathered before and partial sums scattered after; a die alone exchanges nothing.
+    """
+    a, efficiency = dense(model), flow.vector_efficiency
+    width = a.dense_intermediate.si / flow.tp
+    half = ELEMENT_BYTES["bf16"]
+    terms = [
+        vector(
+            die,
+            "ffn_vector",
+            tokens,
+            5 * a.hidden.si * half,
+            VECTOR_KERNELS,
+            efficiency=efficiency,
+        ),
+        feed_forward(die, model, tokens * flow.tp, width, groups=1.0, vector_efficiency=efficiency),
+    ]
+    if np.all(np.equal(flow.tp, 1)):
+        return LayerTerms(terms)
+    message = tokens * a.hidden.si * half
+    exchanged = merged(
+        "feed_forward_exchange",
+        collective(die, "all_gather", "token_gather", message, flow.tp),
+        collective(die, "reduce_scatter", "sum_scatter", message, flow.tp),
+    )
+    return LayerTerms([*terms, exchanged], EXCHANGED)
+
+
+VECTOR_KERNELS = 2.0
+"""Norm (two rows read and written) and residual addition (three). [-]"""
+
+
+def leading_layers(model: Model) -> Numeric:
+    """All layers are alike. [-]"""
+    return 0.0
+
+
+def leading_terms(die: Die, model: Model, tokens: Numeric, flow: Flow) -> list[Term]:
+    """There is no leading layer."""
+    return []
+
+
+def weight_bytes(model: Model, placement: Placement, layers: Numeric, tp: Numeric) -> dict[str, Numeric]:
+    """The feed-forward of every layer, split over ``tp`` dies. [B]"""
+    return {"feed_forward": layers * layer_bytes(model) / tp}
+
+
+def split_bytes(model: Model, tp: Numeric) -> Numeric:
+    """All of it. [B]"""
+    return dense(model).layers.si * layer_bytes(model) / tp
+
+
+def layer_bytes(model: Model) -> Numeric:
+    """Weights of one feed-forward. [B]"""
+    a = dense(model)
+    return 3 * a.hidden.si * a.dense_intermediate.si * ELEMENT_BYTES[model.precision.weights]
+
+
+def copies(model: Model, slots: Numeric) -> Numeric:
+    """Tokens are not dispatched. [-]"""
+    return 0.0
+
+
+def parameters(model: Model) -> Parameters:
+    """Every token uses every weight. [-]"""
+    a = dense(model)
+    total = a.layers.si * 3 * a.hidden.si * a.dense_intermediate.si
+    return Parameters(total, total)
+
+
+def row_width(model: Model) -> Numeric:
+    """Gate and up-projection side by side. [-]"""
+    return 2 * dense(model).dense_intermediate.si
+
+
+def sizes(model: Model) -> dict[str, float]:
+    """Operand sizes for single operators. [-]"""
+    return {"intermediate": float(dense(model).dense_intermediate.si)}
+
+
+def feed_forward(
+    die: Die,
+    model: Model,
+    rows: Numeric,
+    intermediate: Numeric,
+    *,
+    groups: Numeric,
+    vector_efficiency: Numeric,
+    name: str = "feed_forward",
+    stored: str | None = None,
+) -> Term:
+    """Gated feed-forward of ``groups`` experts with ``rows`` token rows each."""
+    hidden = model.architecture.hidden.si
+    return merged(
+        name,
+        linear(die, model, "gate_up", rows, 2 * intermediate, hidden, groups=groups, stored=stored),
+        swiglu(die, model, rows * groups, intermediate, vector_efficiency),
+        linear(die, model, "down", rows, hidden, intermediate, groups=groups, stored=stored),
+    )
+
+
+def swiglu(die: Die, model: Model, rows: Numeric, intermediate: Numeric, efficiency: Numeric) -> Term:
+    """SwiGLU and quantisation of its result: two inputs read, one written, read and written again."""
+    half, byte = ELEMENT_BYTES["bf16"], ELEMENT_BYTES[model.precision.activations]
+    return vector(die, "swiglu", rows, intermediate * (4 * half + byte), 1.0, efficiency=efficiency)
