@@ -319,7 +319,7 @@ def plan_request(
         )
     per_second = _rate(rate, problems)
     check(
-        (objective == "throughput") == (rate is None),
+        objective not in get_args(Objective) or (objective == "throughput") == (rate is None),
         f"objective {objective} {'takes no' if objective == 'throughput' else 'needs a'} rate",
         "for example --objective npus --rate 120/s",
     )

@@ -112,7 +112,8 @@ def less_than_a_node(case: Case, request: Request, npus: int) -> Infeasible:
 VANISHING = 1e-9
 """A rate at which nothing queues. [1/s]"""
 
-NO_LIMITS = Slo(np.inf, np.inf)
+NO_LIMITS = Slo(1e6, 1e6)
+"""Limits that nothing comes near; finite, so that differences of them are numbers."""
 
 
 def _least_rate(request: Request) -> float:

@@ -14,6 +14,12 @@ from cm384model.prediction.serving import prefill_delay, prefill_delay_p95
 BISECTIONS = 44
 """Halvings of the interval of rates: the answer is exact to 1 part in 10^13. [-]"""
 
+BUDGETS = 16
+"""Budgets at which the rates of all prefill options are bounded, where budgets differ much. [-]"""
+
+BRANCHES = 256
+"""Combinations of decode pool and NPUs left that are computed at once. [-]"""
+
 SAME_RATE = 1e-3
 """Rates that differ by less are the same to a planner: far below the model's own error. [-]"""
 
@@ -198,57 +204,59 @@ def _completed(problem: Problem, decode: np.ndarray, instances: np.ndarray, rate
 
 
 def _most_rate(problem: Problem) -> Pools:
-    """Combinations with the highest rates, by bounds from both sides.
+    """Combinations with the highest rates, by branch and bound.
 
-    What is left of TTFT for prefill differs a little from one decode option to another. A prefill
-    pool sustains no more than under the largest such budget and no less than under the smallest,
-    so the rate of a combination is known within two bounds at once. Only combinations whose upper
-    bound reaches the ``top``-th best lower bound are computed exactly; no other can be among the best.
+    What is left of TTFT for prefill differs from one decode option to another. A prefill pool
+    sustains no more than under a larger budget and no less than under a smaller one, so with the
+    rates at a few budgets the rate of every combination is known within two bounds at once. Those
+    with the highest upper bounds are computed exactly first; one whose upper bound is below what
+    its decode size, or the ``top``-th best decode size, already reaches cannot be shown and is
+    never computed.
     """
     decode, instances = _counts(problem.decode.npus, problem.npus - problem.prefill.npus.min())
+    kept = problem.budget(decode) > 0
+    decode, instances = decode[kept], instances[kept]
     if not len(decode):
         return _nothing()
     offered = np.minimum(instances * problem.decode.rate[decode], problem.most_rate(decode))
     left = problem.npus - instances * problem.decode.npus[decode]
-    budgets = problem.budget(np.arange(len(problem.decode)))
-    options = np.arange(len(problem.prefill))
-    least, most = (
-        sustained_rate(problem, options, np.full(len(options), budget))
-        for budget in (budgets.min(), budgets.max())
-    )
-    most = _worth_having(problem, least, most)
-    sure, bound = (np.minimum(offered, _best_beside(problem, left, each)) for each in (least, most))
-    rows = np.flatnonzero((bound >= _floor(problem, decode, sure)) & (bound > 0))
-    rate = np.zeros(len(decode))
-    rate[rows] = sure[rows]
-    unsure = rows[sure[rows] < bound[rows]]
-    exact = _sustained(problem, decode[unsure], offered[unsure], left[unsure], sure[unsure], most)
-    rate[unsure] = np.maximum(sure[unsure], exact)
-    return _ranked(problem, decode, instances, offered, rate, most)
-
-
-def _worth_having(problem: Problem, least: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """``most`` of the prefill options, zero where another of the size always sustains more. [1/s]"""
-    best = np.zeros(len(most))
-    for size in np.unique(problem.prefill.npus):
-        rows = problem.prefill.npus == size
-        best[rows] = least[rows].max()
-    return np.where(most >= best, most, 0.0)
+    budgets, options = problem.budget(decode), np.arange(len(problem.prefill))
+    levels = 1 if budgets.min() > 0.9 * budgets.max() else BUDGETS
+    edges = np.quantile(budgets, np.linspace(0, 1, levels + 1))
+    each = np.stack([sustained_rate(problem, options, np.full(len(options), edge)) for edge in edges])
+    beside = np.stack([_best_beside(problem, left, rates) for rates in each])
+    level, row = np.clip(np.searchsorted(edges, budgets) - 1, 0, levels - 1), np.arange(len(decode))
+    rate, bound = (np.minimum(offered, beside[level + side, row]) for side in (0, 1))
+    open_rows = np.flatnonzero(rate < bound)
+    open_rows = open_rows[np.argsort(-bound[open_rows], kind="stable")]
+    while len(open_rows):
+        floor = _floor(problem, decode, rate)
+        open_rows = open_rows[bound[open_rows] >= floor[open_rows]]
+        rows, open_rows = open_rows[:BRANCHES], open_rows[BRANCHES:]
+        exact = _sustained(
+            problem, decode[rows], offered[rows], left[rows], floor[rows], each[level[rows] + 1]
+        )
+        rate[rows] = np.maximum(rate[rows], exact)
+    return _ranked(problem, decode, instances, offered, rate, each[-1])
 
 
 def _best_beside(problem: Problem, left: np.ndarray, each: np.ndarray) -> np.ndarray:
     """Highest rate of a prefill pool within each number of NPUs, given the rate of an instance. [1/s]"""
     npus = problem.prefill.npus
-    table = {value: float(np.max(value // npus * each, initial=0.0)) for value in np.unique(left)}
-    return np.array([table[value] for value in left])
+    values, position = np.unique(left, return_inverse=True)
+    best: np.ndarray = np.max(values[:, np.newaxis] // npus * each, axis=1)
+    return best[position]
 
 
-def _floor(problem: Problem, decode: np.ndarray, sure: np.ndarray) -> float:
-    """What a combination must reach to be among the ``top`` decode sizes. [1/s]"""
-    size = problem.decode.npus[decode]
-    best = sorted((float(sure[size == value].max()) for value in np.unique(size)), reverse=True)
-    enough = len(best) >= problem.request.top
-    return best[problem.request.top - 1] * (1 - SAME_RATE) if enough else 0.0
+def _floor(problem: Problem, decode: np.ndarray, rate: np.ndarray) -> np.ndarray:
+    """What each combination must reach to be shown, given the rates that are sure so far. [1/s]"""
+    sizes, size = np.unique(problem.decode.npus[decode], return_inverse=True)
+    best = np.zeros(len(sizes))
+    np.maximum.at(best, size, rate)
+    top = problem.request.top
+    last = np.sort(best)[-top] if len(best) >= top else 0.0
+    floor: np.ndarray = np.maximum(best[size], last) * (1 - SAME_RATE)
+    return floor
 
 
 def _ranked(

@@ -196,6 +196,8 @@ def _no_options(names: list[str]) -> Options:
 
 def undominated(options: Options, kind: tuple[str, ...]) -> Options:
     """The options that no other of the same kind beats in both rate and delay."""
+    if set(kind) == set(options.axes):  # each of a kind of its own
+        return options
     keys = np.zeros(len(options))
     for name in kind:
         values, codes = np.unique(options.axes[name], return_inverse=True)

@@ -247,6 +247,8 @@ def vary_report(varied: list[Varied]) -> Report:
         "req/s",
         "no plan because",
     )
+    names = dict.fromkeys(name for row in machine for name in row)
+    machine = [{name: row.get(name) for name in names} for row in machine]
     return Report([Table(header, rows, "lllrrrrl")], machine, [vars(one) for one in varied])
 
 
