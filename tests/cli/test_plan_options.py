@@ -1,0 +1,146 @@
+"""``cm384 plan``: every option, its exit status, and one error for bad input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from cm384model.planning import space
+
+WORKLOAD = "deepseek-r1-4k-256"
+SMALL = ("plan", WORKLOAD, "--npus", "64", "--slo", "tpot=50ms,ttft=2s")
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch):
+    monkeypatch.setattr(space, "core_shares", lambda case: np.array([1 / 2, 2 / 3]))
+    monkeypatch.setattr(space, "MAX_DRAFT_TOKENS", 1)
+    monkeypatch.setattr(space, "ATTENTION_TP", (1.0, 2.0))
+    monkeypatch.setattr(space, "MAX_BATCH_PER_DIE", 96)
+    monkeypatch.setattr(space, "TOKENS_STEP", 4096)
+
+
+def answer(run, *arguments, status=0):
+    result = run(*SMALL, *arguments, "--format", "json")
+    assert result.status == status, result.err
+    return json.loads(result.out)
+
+
+def test_objective_and_rate(run):
+    for objective in ("npus", "latency"):
+        data = answer(run, "--objective", objective, "--rate", "20/s")
+        assert (data["objective"], data["rate_requests_per_s"]) == (objective, 20.0)
+        assert {plan["requests_per_s"] for plan in data["plans"]} == {20.0}
+    fewest = answer(run, "--objective", "npus", "--rate", "20/s")["plans"][0]
+    assert fewest["npus"] < 64
+
+
+def test_a_rate_that_nothing_serves_is_no_plan(run):
+    result = run(*SMALL, "--objective", "npus", "--rate", "100000/s")
+    assert result.status == 1
+    assert result.err.startswith("infeasible: rate: ")
+    assert result.err.count("hint: ") == 1
+
+
+def test_spare_nodes(run):
+    data = answer(run, "--spare-nodes", "2")
+    assert data["npus"] == 64
+    assert all(plan["npus"] <= 48 for plan in data["plans"])
+
+
+def test_reuse_serves_more(run):
+    rates = [answer(run, "--reuse", reuse)["plans"][0]["requests_per_s"] for reuse in ("0", "0.5")]
+    assert rates[0] < rates[1]
+    without = answer(run, "--reuse", "0.5", "--without", "caching")["plans"][0]
+    assert without["requests_per_s"] == rates[0]
+
+
+def test_max_concurrency(run):
+    data = answer(run, "--max-concurrency", "100")
+    assert all(plan["concurrency"] <= 100 * (1 + 1e-9) for plan in data["plans"])
+
+
+def test_without_is_repeatable(run):
+    words = ("--without", "mtp", "--without", "microbatch", "--without", "attention-tp")
+    for plan in answer(run, *words)["plans"]:
+        decode, prefill = plan["decode"], plan["prefill"]
+        assert (decode["draft_tokens"], decode["microbatches"], decode["attention_tp"]) == (0, 1, 1)
+        assert prefill["microbatches"] == 1
+    for plan in answer(run, "--without", "redundancy")["plans"]:
+        assert plan["decode"]["redundant_experts"] == plan["prefill"]["redundant_experts"] == 0
+
+
+def test_kv_precision(run):
+    assert {p["decode"]["kv_precision"] for p in answer(run, "--kv-precision", "int8")["plans"]} == {"int8"}
+    both = answer(run, "--kv-precision", "bf16,int8")
+    assert both["candidates"] > answer(run, "--kv-precision", "int8")["candidates"]
+
+
+def test_frontier(run):
+    points = answer(run, "--frontier")["frontier"]
+    assert len(points) >= 2
+    assert [p["tpot_s"] for p in points] == sorted(p["tpot_s"] for p in points)
+    text = run(*SMALL, "--frontier").out
+    assert text.count("TPOT") > run(*SMALL).out.count("TPOT")
+
+
+def test_vary(run):
+    result = run(*SMALL, "--vary", "tpot=10ms:50ms:20ms", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.out)))
+    assert result.status == 0
+    assert [row["value"] for row in rows] == ["10ms", "30ms", "50ms"]
+    assert {row["varied"] for row in rows} == {"tpot"}
+    text = run(*SMALL, "--vary", "tpot=1ms:50ms:49ms")
+    assert text.status == 0
+    assert "no plan because" in text.out
+    none = run(*SMALL, "--vary", "tpot=1ms:2ms:1ms")
+    assert none.status == 1
+
+
+def test_the_answers_are_printed(run):
+    out = run(*SMALL).out
+    for line in ("binding constraint: ", "requests/s if: ", "runner-up: ", "weakest inputs, requests/s: "):
+        assert line in out
+    assert "HBM bandwidth +10 %" in out
+
+
+BAD = {
+    "unknown objective": (("--objective", "throughptu"), "Did you mean 'throughput'?"),
+    "npus without a rate": (("--objective", "npus"), "objective npus needs a rate"),
+    "throughput with a rate": (("--rate", "120/s"), "objective throughput takes no rate"),
+    "rate without a unit": (("--objective", "npus", "--rate", "120"), "needs a unit"),
+    "rate of zero": (("--objective", "npus", "--rate", "0/s"), "rate = 0/s is out of bounds"),
+    "rate of the wrong unit": (("--objective", "npus", "--rate", "5GB"), "measures bytes"),
+    "all nodes spare": (("--spare-nodes", "8"), "spare_nodes = 8 is out of bounds"),
+    "spare nodes no number": (("--spare-nodes", "x"), "--spare-nodes = 'x' is not a whole number"),
+    "reuse of one": (("--reuse", "1"), "reuse = 1 is out of bounds"),
+    "reuse no number": (("--reuse", "half"), "'--reuse'"),
+    "concurrency of zero": (("--max-concurrency", "0"), "max_concurrency = 0 is out of bounds"),
+    "unknown choice": (("--without", "mpt"), "Did you mean 'mtp'?"),
+    "unknown precision": (("--kv-precision", "int4"), "'int4' is not known"),
+    "vary without a range": (("--vary", "tpot"), "is not NAME=START:STOP:STEP"),
+    "vary a half range": (("--vary", "tpot=10ms:50ms"), "is no range"),
+    "vary backwards": (("--vary", "tpot=50ms:10ms:5ms"), "is an empty range"),
+    "vary the unknown": (("--vary", "tpto=10ms:50ms:5ms"), "unknown path 'tpto'"),
+    "vary out of bounds": (("--vary", "spare_nodes=7:8:1"), "spare_nodes = 8 is out of bounds"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), BAD.values(), ids=BAD)
+def test_one_clear_error(run, arguments, said):
+    result = run(*SMALL, *arguments)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.count("error: ") == 1, result.err
+    assert said in result.err
+
+
+def test_all_errors_at_once(run):
+    result = run(
+        *SMALL, "--top", "0", "--reuse", "2", "--without", "x", "--kv-precision", "y", "--rate", "1/s"
+    )
+    assert result.status == 2
+    assert result.err.count("error: ") == 5
