@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from cm384model import api
 from cm384model.planning import search
 from cm384model.planning.pairs import SAME_RATE
 from cm384model.planning.request import Request, Slo
@@ -320,3 +321,39 @@ def test_too_little_memory():
     result = plan_case(case, request)
     check_refusal(request, result)
     assert result.infeasible.constraint.startswith("hbm:")
+
+
+# --- known faults: strict, so that the mark goes with the fault ---------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        pytest.param(
+            {"reuse": 0.9},
+            marks=pytest.mark.xfail(strict=True, reason="intervals.plan_uncertainty predicts without reuse"),
+        ),
+        pytest.param(
+            {"max_concurrency": 50.0},
+            marks=pytest.mark.xfail(
+                strict=True, reason="intervals.plan_uncertainty takes the capacity as the rate"
+            ),
+        ),
+    ],
+    ids=["usual", "reuse", "concurrency"],
+)
+def test_the_interval_holds_the_value(case, coarse, asked):
+    plan = api.plan(case, npus=64, slo="tpot=50ms,ttft=2s", top=1, **asked).plans[0]
+    for name in ("tpot_s", "ttft_s", "requests_per_s"):
+        low, value, high = (getattr(plan, name + end) for end in ("_low", "", "_high"))
+        assert low <= value <= high, name
+
+
+@pytest.mark.xfail(strict=True, reason="mixed.best_mix does not know the limit on concurrency")
+def test_a_mix_keeps_the_limit_on_concurrency(case, coarse):
+    request = Request(96, Slo(0.05, 2.0), max_concurrency=300.0, top=1)
+    result = plan_case(case, request, mixed=True)
+    (winner,), mix = result.plans, result.mixed
+    assert winner.concurrency == pytest.approx(300.0)
+    assert mix.requests_per_s <= winner.requests_per_s * (1 + 1e-9)
