@@ -296,7 +296,7 @@ def plan_request(
     check(1 <= npus <= total, f"npus = {npus} is out of bounds", f"{case.hardware.name} has {total} NPUs")
     check(top >= 1, f"top = {top} is out of bounds", "at least 1")
     check(
-        0 <= spare_nodes * node < npus,
+        0 <= spare_nodes * node < max(npus, 1),
         f"spare_nodes = {spare_nodes} is out of bounds",
         f"{npus} NPUs are {npus // node} nodes; at least one must be left",
     )

@@ -87,8 +87,13 @@ def test_the_sample_predicts_what_predict_does(here):
             settings=[words[i + 1] for i, word in enumerate(words) if word == "--set"],
         )
         phase = given["--phase"]
-        result = (predict_decode if phase == "decode" else predict_prefill)(case, [given["--at"]])
+        predict = predict_decode if phase == "decode" else predict_prefill
         free = outputs[f"{phase}.memory.free_bytes"][row]
+        if np.isnan(free):  # a machine without a kernel that the model needs
+            with pytest.raises(SpecError):
+                predict(case, [given["--at"]])
+            continue
+        result = predict(case, [given["--at"]])
         assert result.memory.free_bytes == pytest.approx(free, rel=1e-6, abs=1e3)
         name = "step_time_s" if phase == "decode" else "batch_time_s"
         if result.feasible:

@@ -33,7 +33,7 @@ EP32 = EVERYWHERE | {
     "redundant_experts": 58 * EXPERT,
     "shared_experts": 58 * EXPERT,
     "mtp_layers": 0,
-    "kv_cache": 4224 * 61 * CACHE,
+    "kv_cache": 4223.5 * 61 * CACHE,
     "exchange_buffers": 32 * 1 * 8 * MESSAGE,
     "activations": ACTIVATION,
 }
@@ -42,7 +42,7 @@ EP320 = EVERYWHERE | {
     "redundant_experts": 0,
     "shared_experts": 0,
     "mtp_layers": ATTENTION + EXPERT + ROUTER + 2 * 7168 * 7168,
-    "kv_cache": 48 * 4224 * 62 * CACHE,
+    "kv_cache": 48 * 4223.5 * 62 * CACHE,
     "exchange_buffers": 320 * 96 * 1 * MESSAGE,
     "activations": 96 * ACTIVATION,
 }

@@ -67,7 +67,7 @@ def test_operators_add_up_where_nothing_overlaps(explained):
 def test_the_operand_of_a_law_that_another_law_made_brings_that_law(case):
     term = explain(case, "decode", DEPLOYMENTS["decode"], "attention_core").term
     assert term is not None
-    assert [law.law for law in term.laws][:2] == ["mla_decode_flop", "attention_compute_time"]
+    assert [law.law for law in term.laws][:3] == ["mean_context", "mla_decode_flop", "attention_compute_time"]
 
 
 def test_a_changed_number_says_that_it_comes_from_the_command_line():

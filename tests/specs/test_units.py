@@ -51,6 +51,7 @@ EXPECTED = {
     "tokens": ("tokens", 1),
     "tokens/s": ("token_rate", 1),
     "requests/s": ("request_rate", 1),
+    "/s": ("request_rate", 1),
 }
 
 

@@ -515,10 +515,11 @@ def greedy_batch_ttft_percentile(
     left behind, with an exponential tail whose rate :math:`\eta` is that of bulk service [1]_.
 
     .. math::
-        P(T > t) = \frac{1}{E[N]} \left( \omega\,[t < T_1]
-        + \sum_{n<k} n\,p_n \left(1 - \frac{t - T_n}{H_n}\right)_+^c
-        + k\,p_k \left( (1 - \delta) \left(1 - \frac{t - T_k}{H_k}\right)_+^c
-        + \delta\,e^{-\eta (t - T_k - H_k / c)_+} \right) \right)
+        P(T > t) = \frac{1}{E[N]} \left( \omega\,[t < T_1] + \sum_{n<k} n\,p_n U_n
+        + k\,p_k \left( (1 - \delta) U_k + \delta\,e^{-\eta V} \right) \right)
+
+    .. math::
+        U_n = \left(1 - \frac{t - T_n}{H_n}\right)_+^c, \quad V = (t - T_k - H_k / c)_+
 
     .. math::
         \ln(1 + \eta / \lambda) = \rho\,\eta / \lambda

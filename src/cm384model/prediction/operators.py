@@ -93,10 +93,13 @@ def gemm(
 ) -> Term:
     """``groups`` equal products of M x N x K, with weights ``stored`` in another precision maybe. [-]"""
     if f"gemm_{precision}" not in die.hardware.ops:
+        known = [op.removeprefix("gemm_") for op in die.hardware.ops if op.startswith("gemm_")]
         raise SpecError.of(
             f"{die.hardware.name} has no product in {precision}",
-            "choose a precision that it computes in, such as --set model.precision.weights=int8 "
-            "--set model.precision.activations=int8",
+            f"it has {', '.join(known)}: --set model.precision.weights={known[0]} "
+            f"--set model.precision.activations={known[0]}"
+            if known
+            else None,
         )
     constants = getattr(die.hardware.ops, f"gemm_{precision}")
     widths = {

@@ -110,8 +110,6 @@ decode_ep | - | expert-parallel degree of a decode instance
 decode_npus | - | NPUs of all decode instances
 prefill_npus | - | NPUs of all prefill instances
 varied | - | input that --vary changes
-value | - | its value
-result | - | the plan under it
 weakest_inputs | - | inputs whose ranges move the request rate of the winner most
 requests_per_s_change | - | relative change of the request rate; _low and _high at the ends of a range
 rank | - | place of the plan, 1 the best
@@ -227,11 +225,11 @@ law | - | name of a law
 operator | - | operator that evaluated a law
 summary | - | what a law says, in one line; what all rows of a ledger say
 formula | - | LaTeX of a law
-result | - | value of a law
+result | - | value of a law, or the plan under one value of --vary
 references | - | publications behind a law
 numbers | - | numbers of data files that were read
 path | - | place of a number in its data file
-value | - | value of a number in its own unit, or of an operand in SI units
+value | - | a number in its own unit, an operand in SI units, or the input that --vary changes
 unit | - | unit of a value
 per | - | what a number counts for: die, npu, node ...
 source | - | where a number was read
