@@ -21,7 +21,7 @@ from cm384model.planning.compare import PlanComparison, compare_plan_results
 from cm384model.planning.request import ABLATIONS, Objective, Request, Slo
 from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
-from cm384model.planning.space import Progress
+from cm384model.planning.space import Progress, reuse_of
 from cm384model.planning.vary import Varied, steps
 from cm384model.prediction.capacity import Capacity, Phase, fit_case
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
@@ -205,7 +205,9 @@ def plan(
         kv_precisions=kv_precisions,
     )
     return with_plan_intervals(
-        case, plan_case(case, request, frontier=frontier, mixed=mixed, progress=progress)
+        case,
+        plan_case(case, request, frontier=frontier, mixed=mixed, progress=progress),
+        reuse_of(request),
     )
 
 

@@ -323,25 +323,8 @@ def test_too_little_memory():
     assert result.infeasible.constraint.startswith("hbm:")
 
 
-# --- known faults: strict, so that the mark goes with the fault ---------------------------------------------
-
-
 @pytest.mark.parametrize(
-    "asked",
-    [
-        {},
-        pytest.param(
-            {"reuse": 0.9},
-            marks=pytest.mark.xfail(strict=True, reason="intervals.plan_uncertainty predicts without reuse"),
-        ),
-        pytest.param(
-            {"max_concurrency": 50.0},
-            marks=pytest.mark.xfail(
-                strict=True, reason="intervals.plan_uncertainty takes the capacity as the rate"
-            ),
-        ),
-    ],
-    ids=["usual", "reuse", "concurrency"],
+    "asked", [{}, {"reuse": 0.9}, {"max_concurrency": 50.0}], ids=["usual", "reuse", "concurrency"]
 )
 def test_the_interval_holds_the_value(case, coarse, asked):
     plan = api.plan(case, npus=64, slo="tpot=50ms,ttft=2s", top=1, **asked).plans[0]
@@ -350,7 +333,6 @@ def test_the_interval_holds_the_value(case, coarse, asked):
         assert low <= value <= high, name
 
 
-@pytest.mark.xfail(strict=True, reason="mixed.best_mix does not know the limit on concurrency")
 def test_a_mix_keeps_the_limit_on_concurrency(case, coarse):
     request = Request(96, Slo(0.05, 2.0), max_concurrency=300.0, top=1)
     result = plan_case(case, request, mixed=True)

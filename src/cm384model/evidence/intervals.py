@@ -101,11 +101,11 @@ def with_operator_interval(case: Case, at: At, prediction: OperatorPrediction) -
     return replace(prediction, **_ends(found, ("time_s",), residual(case, f"op {name}", operands)))
 
 
-def with_plan_intervals(case: Case, result: PlanResult) -> PlanResult:
+def with_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> PlanResult:
     """Every plan with intervals on TPOT, TTFT and requests per second, and the winner's weakest inputs."""
     if not result.plans:
         return result
-    found = [plan_uncertainty(case, plan) for plan in result.plans]
+    found = [plan_uncertainty(case, plan, reuse) for plan in result.plans]
     error = residual(case, "decode", "")
     names = ("tpot_s", "ttft_s", "requests_per_s")
     plans = tuple(
@@ -118,8 +118,11 @@ def with_plan_intervals(case: Case, result: PlanResult) -> PlanResult:
     return replace(result, plans=plans, weakest_inputs=weakest)
 
 
-def plan_uncertainty(case: Case, plan: Plan) -> Uncertainty:
-    """Effects of every input on the TPOT, the TTFT and the request rate of a plan."""
+def plan_uncertainty(case: Case, plan: Plan, reuse: float = 0.0) -> Uncertainty:
+    """Effects of every input on the TPOT, the TTFT and the request rate of a plan.
+
+    The pools stay as they are, and so does the share of their capacity that they serve.
+    """
     d, p, traffic = plan.decode, plan.prefill, case.workload.traffic
     decode_at: dict[str, Any] = {
         "ep": d.ep,
@@ -131,23 +134,27 @@ def plan_uncertainty(case: Case, plan: Plan) -> Uncertainty:
     }
     if d.microbatches > 1:
         decode_at["attention_aic_share"] = d.attention_aic_share
-    prefill_at = {
+    prefill_at: dict[str, Any] = {
         "ep": p.ep,
         "tokens_per_npu": p.tokens_per_npu,
         "microbatches": p.microbatches,
         "redundant_experts": p.redundant_experts,
     }
-    waiting = p.queue_time_s / p.batch_time_s  # at the plan's utilisation the queue goes with the batch
+    if reuse > 0:
+        prefill_at["reuse"] = reuse
+    served = plan.requests_per_s / min(d.capacity_requests_per_s, p.capacity_requests_per_s)
+    in_prefill = plan.ttft_s - plan.kv_transfer_s - d.step_time_s  # at one load it goes with the batch
+    usual = prefill_outputs(case, prefill_deployment(case, prefill_at))[0].batch_time
 
     def outputs(varied: Case) -> dict[str, Numeric]:
         step, _ = decode_outputs(varied, decode_deployment(varied, decode_at))
         batch, _ = prefill_outputs(varied, prefill_deployment(varied, prefill_at))
         decode_rate = d.dies * d.batch_per_die / (traffic.output_len.si * step.tpot)
-        prefill_rate = p.npus * p.tokens_per_npu / (traffic.prompt_len.si * batch.batch_time)
+        prefill_rate = p.capacity_requests_per_s * usual / batch.batch_time
         return {
             "tpot_s": step.tpot,
-            "ttft_s": batch.batch_time * (1 + waiting) + kv_transfer_time(varied) + step.step_time,
-            "requests_per_s": np.minimum(decode_rate, prefill_rate),
+            "ttft_s": in_prefill * batch.batch_time / usual + kv_transfer_time(varied) + step.step_time,
+            "requests_per_s": served * np.minimum(decode_rate, prefill_rate),
         }
 
     return propagate(case, outputs)

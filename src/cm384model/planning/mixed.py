@@ -30,9 +30,10 @@ def best_mix(problem: Problem, winner: Pools) -> Mixed | None:
         \\max R, \\quad R \\le \\sum_i n_i r_i, \\quad R \\le \\sum_m z_m \\rho_m, \\quad
         \\sum_m z_m = 1, \\quad \\sum_i n_i N_i + \\sum_m z_m m N_p \\le N,
 
-    where :math:`\\rho_m` is the rate that :math:`m` prefill instances sustain within the TTFT. Only
-    decode options whose step is no longer than the winner's take part, so that its TTFT budget
-    holds for all of them. Solved exactly by HiGHS.
+    and :math:`\\sum_i n_i r_i D\\,t_i` within the limit on concurrency, where :math:`\\rho_m` is the
+    rate that :math:`m` prefill instances sustain within the TTFT. Only decode options that leave
+    prefill no less time than the winner take part, so that its TTFT
+    budget holds for all of them. Solved exactly by HiGHS.
 
     Returns
     -------
@@ -49,11 +50,12 @@ def best_mix(problem: Problem, winner: Pools) -> Mixed | None:
     each_prefill = sustained_rate(problem, np.array([option]), problem.budget(np.array([first])))
     sustained = counts * float(each_prefill[0])
     columns = len(sizes) + len(counts) + 1
-    decode_row, prefill_row, choice_row, npus_row = np.zeros((4, columns))
+    decode_row, prefill_row, choice_row, npus_row, flight_row = np.zeros((5, columns))
     decode_row[: len(sizes)], decode_row[-1] = rates, -1
     prefill_row[len(sizes) : -1], prefill_row[-1] = sustained, -1
     choice_row[len(sizes) : -1] = 1
     npus_row[: len(sizes)], npus_row[len(sizes) : -1] = each, counts * prefill_npus
+    flight_row[: len(sizes)] = rates * problem.output_len * problem.decode.tpot[sizes]
     whole = np.ones(columns)
     whole[-1] = 0
     objective = np.zeros(columns)
@@ -63,9 +65,9 @@ def best_mix(problem: Problem, winner: Pools) -> Mixed | None:
         integrality=whole,
         bounds=Bounds(np.zeros(columns), np.full(columns, np.inf)),
         constraints=LinearConstraint(
-            np.array([decode_row, prefill_row, choice_row, npus_row]),
-            [0, 0, 1, 0],
-            [np.inf, np.inf, 1, problem.npus],
+            np.array([decode_row, prefill_row, choice_row, npus_row, flight_row]),
+            [0, 0, 1, 0, 0],
+            [np.inf, np.inf, 1, problem.npus, problem.request.max_concurrency],
         ),
     )
     if solved.x is None:
@@ -79,9 +81,10 @@ def best_mix(problem: Problem, winner: Pools) -> Mixed | None:
 
 
 def _best_of_every_size(problem: Problem, first: int) -> np.ndarray:
-    """The fastest option of every decode size, of those whose step is no longer than the winner's."""
+    """The fastest option of every decode size, of those that leave prefill the winner's time."""
     d = problem.decode
-    rows = np.flatnonzero(d.delay <= d.delay[first] * (1 + 1e-12))
+    budget = problem.budget(np.arange(len(d)))
+    rows = np.flatnonzero(budget >= budget[first] - 1e-12)
     order = rows[np.lexsort((-d.rate[rows], d.npus[rows]))]
     _, firsts = np.unique(d.npus[order], return_index=True)
     kept: np.ndarray = order[firsts]

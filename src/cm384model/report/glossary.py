@@ -229,7 +229,7 @@ result | - | value of a law, or the plan under one value of --vary
 references | - | publications behind a law
 numbers | - | numbers of data files that were read
 path | - | place of a number in its data file
-value | - | a number in its own unit, an operand in SI units, or the input that --vary changes
+value | - | a number in its own unit, an SI operand, or the input that --vary changes
 unit | - | unit of a value
 per | - | what a number counts for: die, npu, node ...
 source | - | where a number was read
