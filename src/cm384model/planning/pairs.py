@@ -14,6 +14,9 @@ from cm384model.prediction.serving import prefill_delay, prefill_delay_p95
 BISECTIONS = 44
 """Halvings of the interval of rates: the answer is exact to 1 part in 10^13. [-]"""
 
+BOUND_STEPS = 12
+"""Halvings for a bound. [-]"""
+
 BUDGETS = 16
 """Budgets at which the rates of all prefill options are bounded, where budgets differ much. [-]"""
 
@@ -223,10 +226,13 @@ def _most_rate(problem: Problem) -> Pools:
     budgets, options = problem.budget(decode), np.arange(len(problem.prefill))
     levels = 1 if budgets.min() > 0.9 * budgets.max() else BUDGETS
     edges = np.quantile(budgets, np.linspace(0, 1, levels + 1))
-    each = np.stack([sustained_rate(problem, options, np.full(len(options), edge)) for edge in edges])
-    beside = np.stack([_best_beside(problem, left, rates) for rates in each])
+    found = [_rates_around(problem, options, np.full(len(options), edge), BOUND_STEPS) for edge in edges]
+    least, most = (np.stack(rates) for rates in zip(*found, strict=True))
     level, row = np.clip(np.searchsorted(edges, budgets) - 1, 0, levels - 1), np.arange(len(decode))
-    rate, bound = (np.minimum(offered, beside[level + side, row]) for side in (0, 1))
+    rate, bound = (
+        np.minimum(offered, np.stack([_best_beside(problem, left, each) for each in side])[at, row])
+        for side, at in ((least, level), (most, level + 1))
+    )
     open_rows = np.flatnonzero(rate < bound)
     open_rows = open_rows[np.argsort(-bound[open_rows], kind="stable")]
     while len(open_rows):
@@ -234,10 +240,10 @@ def _most_rate(problem: Problem) -> Pools:
         open_rows = open_rows[bound[open_rows] >= floor[open_rows]]
         rows, open_rows = open_rows[:BRANCHES], open_rows[BRANCHES:]
         exact = _sustained(
-            problem, decode[rows], offered[rows], left[rows], floor[rows], each[level[rows] + 1]
+            problem, decode[rows], offered[rows], left[rows], floor[rows], most[level[rows] + 1]
         )
         rate[rows] = np.maximum(rate[rows], exact)
-    return _ranked(problem, decode, instances, offered, rate, each[-1])
+    return _ranked(problem, decode, instances, offered, rate, most[-1])
 
 
 def _best_beside(problem: Problem, left: np.ndarray, each: np.ndarray) -> np.ndarray:
@@ -328,12 +334,19 @@ def sustained_rate(problem: Problem, option: np.ndarray, budget: np.ndarray) -> 
     with the rate: the rates that keep the budget are an interval from zero, and its end is found
     by bisection.
     """
+    return _rates_around(problem, option, budget, BISECTIONS)[0]
+
+
+def _rates_around(
+    problem: Problem, option: np.ndarray, budget: np.ndarray, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """A rate that keeps the budget and one that does not, after some halvings. [1/s]"""
     low, high = np.zeros(len(option)), problem.prefill.rate[option].astype(float)
-    for _ in range(BISECTIONS):
+    for _ in range(steps):
         middle = (low + high) / 2
         kept = problem.prefill_delay(middle, option, np.ones(len(option))) <= budget
         low, high = np.where(kept, middle, low), np.where(kept, high, middle)
-    return low
+    return low, high
 
 
 def _distinct(problem: Problem, pools: Pools, count: int) -> Pools:
