@@ -250,7 +250,7 @@ def _best_beside(problem: Problem, left: np.ndarray, each: np.ndarray) -> np.nda
     """Highest rate of a prefill pool within each number of NPUs, given the rate of an instance. [1/s]"""
     npus = problem.prefill.npus
     values, position = np.unique(left, return_inverse=True)
-    best: np.ndarray = np.max(values[:, np.newaxis] // npus * each, axis=1)
+    best: np.ndarray = np.max(np.floor(values[:, np.newaxis] / npus) * each, axis=1)
     return best[position]
 
 
@@ -319,7 +319,7 @@ def _sustained(
 
     Zero where none reaches ``floor``; ``most`` bounds what an instance of each option sustains.
     """
-    instances = left[:, np.newaxis] // problem.prefill.npus
+    instances = np.floor(left[:, np.newaxis] / problem.prefill.npus)
     row, option = np.nonzero((instances * most >= floor[:, np.newaxis] * (1 - 1e-12)) & (instances > 0))
     each = sustained_rate(problem, option, problem.budget(decode[row]))
     rate = np.zeros(len(decode))
