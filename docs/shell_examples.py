@@ -3,20 +3,22 @@
 A block is fenced as ``console``. A line that starts with ``$`` is a command, what follows is its
 output. Commands must succeed, or be followed by ``$ echo $?`` and their exit status. In an
 output a line ``...`` stands for any lines. ``cm384`` runs in this process, through its own main
-function; the few file commands of a worked example run as they are. Elapsed times are not
-compared.
+function, as at a person's desk: without the ``CI`` of a build machine, which ``check`` looks at. The
+few file commands of a worked example run as they are. Elapsed times are not compared.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE_COMMANDS = ("cp", "sed", "mkdir", "cat", "diff")
@@ -82,7 +84,9 @@ def run(command: str) -> tuple[int, str]:
     from cm384model.cli.main import main
 
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+    at_a_desk = mock.patch.dict(os.environ)
+    with at_a_desk, contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        os.environ.pop("CI", None)
         status = main(arguments)
     return status, printed.getvalue()
 
