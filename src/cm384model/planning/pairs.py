@@ -90,14 +90,15 @@ class Problem:
     def ttft_p95(self, pools: Pools) -> np.ndarray:
         """95th percentile of TTFT of each combination. [s]"""
         p, option = self.prefill, pools.prefill.astype(int)
-        delay: np.ndarray = prefill_delay_p95(
+        delay = prefill_delay_p95(
             pools.rate,
             instances=pools.prefill_instances,
             prompts=p.prompts[option],
             full_time=p.delay[option],
             alone_time=p.alone[option],
         )
-        return delay + self.transfer + self.decode.delay[pools.decode.astype(int)]
+        ttft: np.ndarray = delay + self.transfer + self.decode.delay[pools.decode.astype(int)]
+        return ttft
 
 
 def best_pools(problem: Problem) -> Pools:
@@ -273,7 +274,7 @@ def _rated(problem: Problem) -> Rated:
 
 
 def _best_within(problem: Problem, npus: np.ndarray, rates: np.ndarray) -> np.ndarray:
-    """Highest rate of a prefill pool within each number of NPUs, for each set of rates of an instance. [1/s]"""
+    """Highest rate of a prefill pool within each number of NPUs, for each set of instance rates. [1/s]"""
     instances = np.floor(npus[:, np.newaxis] / problem.prefill.npus)
     return np.stack([np.max(instances * each, axis=1) for each in rates])
 
@@ -299,9 +300,7 @@ def _most_rate(problem: Problem) -> Pools:
         floor = (1 - SAME_RATE) * float(rate[left].max())
         same = left[rate[left] >= floor]
         same = same[tpot[same] == tpot[same].min()]
-        best = _leanest(
-            problem, decode[same], found.instances[same], found.offered[same], floor, found.most
-        )
+        best = _leanest(problem, decode[same], found.instances[same], found.offered[same], floor, found.most)
         ranked.append(best)
         left = left[size[left] != problem.decode.npus[int(best.decode[0])]]
     columns = zip(*(vars(pools).values() for pools in ranked), strict=True)
