@@ -29,7 +29,7 @@ CHUNK = 100_000
 RISING_BLOCK = 16
 """Values of the rising axis evaluated at once. [-]"""
 
-FEW = 12_500
+FEW = 5_000
 """Candidates whose evaluation takes about as long as the call for it: a small space takes few calls. [-]"""
 
 MAX_BATCH_PER_DIE = 512
