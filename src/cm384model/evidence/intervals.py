@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatch
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,8 @@ from cm384model.prediction.evaluate import (
     At,
     decode_deployment,
     decode_outputs,
+    filled_decode,
+    filled_prefill,
     operator_term,
     prefill_deployment,
     prefill_outputs,
@@ -36,7 +40,18 @@ from cm384model.prediction.results import (
     PrefillPrediction,
 )
 from cm384model.prediction.serving import kv_transfer_time
-from cm384model.prediction.uncertainty import Uncertainty, propagate
+from cm384model.prediction.uncertainty import Uncertainty, propagate, propagate_each
+
+DECODE_DECISIONS = (
+    "ep",
+    "batch_per_die",
+    "microbatches",
+    "attention_aic_share",
+    "draft_tokens",
+    "attention_tp",
+    "redundant_experts",
+)
+PREFILL_DECISIONS = ("ep", "tokens_per_npu", "microbatches", "redundant_experts")
 
 UNMEASURED = 0.15
 """Residual of an operator that no shipped row of this machine checks: an assumption. [-]"""
@@ -145,7 +160,7 @@ def with_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> P
     """Every plan with intervals on TPOT, TTFT and requests per second, and the winner's weakest inputs."""
     if not result.plans:
         return result
-    found = [plan_uncertainty(case, plan, reuse) for plan in result.plans]
+    found = plan_uncertainties(case, result.plans, reuse)
     error = residual(case, "decode", "")
     names = ("tpot_s", "ttft_s", "requests_per_s")
     plans = tuple(
@@ -158,46 +173,39 @@ def with_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> P
     return replace(result, plans=plans, weakest_inputs=weakest)
 
 
-def plan_uncertainty(case: Case, plan: Plan, reuse: float = 0.0) -> Uncertainty:
-    """Effects of every input on the TPOT, the TTFT and the request rate of a plan.
+def plan_uncertainties(case: Case, plans: tuple[Plan, ...], reuse: float = 0.0) -> list[Uncertainty]:
+    """Effects of every input on the TPOT, the TTFT and the request rate of each plan.
 
     The pools stay as they are, and so does the share of their capacity that they serve.
     """
-    d, p, traffic = plan.decode, plan.prefill, case.workload.traffic
-    decode_at: dict[str, Any] = {
-        "ep": d.ep,
-        "batch_per_die": d.batch_per_die,
-        "microbatches": d.microbatches,
-        "draft_tokens": d.draft_tokens,
-        "attention_tp": d.attention_tp,
-        "redundant_experts": d.redundant_experts,
-    }
-    if d.microbatches > 1:
-        decode_at["attention_aic_share"] = d.attention_aic_share
-    prefill_at: dict[str, Any] = {
-        "ep": p.ep,
-        "tokens_per_npu": p.tokens_per_npu,
-        "microbatches": p.microbatches,
-        "redundant_experts": p.redundant_experts,
-    }
-    if reuse > 0:
-        prefill_at["reuse"] = reuse
-    served = plan.requests_per_s / min(d.capacity_requests_per_s, p.capacity_requests_per_s)
-    in_prefill = plan.ttft_s - plan.kv_transfer_s - d.step_time_s  # at one load it goes with the batch
-    usual = prefill_outputs(case, prefill_deployment(case, prefill_at))[0].batch_time
+
+    def column(value: Callable[[Plan], float]) -> np.ndarray:
+        return np.array([[float(value(plan))] for plan in plans])
+
+    decode_at = {name: column(attrgetter(f"decode.{name}")) for name in DECODE_DECISIONS}
+    prefill_at = {name: column(attrgetter(f"prefill.{name}")) for name in PREFILL_DECISIONS}
+    prefill_at["reuse"] = np.array(reuse)
+    output_len = case.workload.traffic.output_len
+    dies = column(attrgetter("decode.dies"))
+    capacity = column(attrgetter("prefill.capacity_requests_per_s"))
+    served = column(attrgetter("requests_per_s"))
+    served /= np.minimum(capacity, column(attrgetter("decode.capacity_requests_per_s")))
+    # At one load the time in prefill goes with the batch.
+    in_prefill = column(lambda plan: plan.ttft_s - plan.kv_transfer_s - plan.decode.step_time_s)
+    usual = prefill_outputs(case, filled_prefill(case, prefill_at))[0].batch_time
 
     def outputs(varied: Case) -> dict[str, Numeric]:
-        step, _ = decode_outputs(varied, decode_deployment(varied, decode_at))
-        batch, _ = prefill_outputs(varied, prefill_deployment(varied, prefill_at))
-        decode_rate = d.dies * d.batch_per_die / (traffic.output_len.si * step.tpot)
-        prefill_rate = p.capacity_requests_per_s * usual / batch.batch_time
+        step, _ = decode_outputs(varied, filled_decode(varied, decode_at))
+        batch, _ = prefill_outputs(varied, filled_prefill(varied, prefill_at))
+        decode_rate = dies * decode_at["batch_per_die"] / (output_len.si * step.tpot)
+        prefill_rate = capacity * usual / batch.batch_time
         return {
             "tpot_s": step.tpot,
             "ttft_s": in_prefill * batch.batch_time / usual + kv_transfer_time(varied) + step.step_time,
             "requests_per_s": served * np.minimum(decode_rate, prefill_rate),
         }
 
-    return propagate(case, outputs)
+    return propagate_each(case, outputs, len(plans))
 
 
 def _ends(found: Uncertainty, names: tuple[str, ...], error: float) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def _result(
 def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
     """Combinations as plans, in their order."""
     plans: list[Plan] = []
-    reuse = reuse_of(problem.request)
+    reuse, ttft_p95 = reuse_of(problem.request), problem.ttft_p95(pools)
     for row in range(len(pools)):
         rate, tpot, ttft = (float(column[row]) for column in (pools.rate, pools.tpot, pools.ttft))
         decode = _decode_pool(case, problem, int(pools.decode[row]), int(pools.decode_instances[row]), rate)
@@ -169,7 +169,7 @@ def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
             dies=decode.dies + prefill.dies,
             tpot_s=tpot,
             ttft_s=ttft,
-            ttft_p95_s=problem.ttft_p95(pools, row),
+            ttft_p95_s=float(ttft_p95[row]),
             e2e_s=ttft + problem.output_len * tpot,
             tpot_slack_s=problem.request.slo.tpot - tpot,
             ttft_slack_s=problem.request.slo.ttft - ttft,
