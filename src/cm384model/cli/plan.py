@@ -61,7 +61,8 @@ def plan(
         list[str] | None,
         typer.Option(
             metavar="CHOICE",
-            help="Take a choice away: microbatch, mtp, attention-tp, redundancy, caching. Repeatable.",
+            help="Take a choice away: microbatch, mtp, attention-tp, expert-tp, redundancy, "
+            "caching. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -73,6 +74,22 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    serving: Annotated[
+        str,
+        typer.Option(
+            metavar="disaggregated|colocated|both",
+            help="Pools of prefill and decode, instances that do both, or each.",
+            autocompletion=options.complete_words(("disaggregated", "colocated", "both")),
+        ),
+    ] = "disaggregated",
+    layouts: Annotated[
+        str,
+        typer.Option(
+            metavar="default|all",
+            help="How dies may share a model: what pays for its family, or every way.",
+            autocompletion=options.complete_words(("default", "all")),
+        ),
+    ] = "default",
     frontier: Annotated[
         bool, typer.Option("--frontier", help="Show the throughput-TPOT frontier too.")
     ] = False,
@@ -117,6 +134,8 @@ def plan(
         "reuse": reuse,
         "without": without or (),
         "kv_precisions": kv_precision.split(",") if kv_precision else (),
+        "serving": serving,
+        "layouts": layouts,
     }
     case = api.load_case(workload, hardware=hardware, engine=engine, settings=settings or ())
     if vary is not None:
@@ -126,7 +145,7 @@ def plan(
     with progress_bar("candidates") as progress:
         result = api.plan(case, frontier=frontier, mixed=mixed, progress=progress, **asked)
     deliver(plan_report(case, result, words), form, output)
-    if result.infeasible is None:
+    if result.feasible or result.infeasible is None:
         return ExitStatus.YES
     say_no(result.infeasible.constraint, result.infeasible.nearest, result.infeasible.hint)
     return ExitStatus.NO

@@ -16,7 +16,8 @@ import numpy as np
 from cm384model.evidence.calibrate import shipped_stages
 from cm384model.evidence.published import Row, predicted_value
 from cm384model.numeric import Numeric
-from cm384model.planning.results import Plan, PlanResult, WeakInput
+from cm384model.planning.colocated import colocated_at
+from cm384model.planning.results import ColocatedPlan, Plan, PlanResult, WeakInput
 from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import (
     At,
@@ -28,9 +29,20 @@ from cm384model.prediction.evaluate import (
     prefill_deployment,
     prefill_outputs,
 )
-from cm384model.prediction.results import DecodePrediction, OperatorPrediction, PrefillPrediction
+from cm384model.prediction.evaluate_colocated import (
+    colocated_deployment,
+    colocated_outputs,
+    read_colocated,
+)
+from cm384model.prediction.results import (
+    ColocatedPrediction,
+    DecodePrediction,
+    OperatorPrediction,
+    PrefillPrediction,
+)
 from cm384model.prediction.serving import kv_transfer_time
 from cm384model.prediction.uncertainty import Uncertainty, propagate, propagate_each
+from cm384model.specs.spec import replace_node
 
 DECODE_DECISIONS = (
     "ep",
@@ -108,6 +120,36 @@ def with_prefill_interval(case: Case, at: At, prediction: PrefillPrediction) -> 
     )
 
 
+def colocated_uncertainty(case: Case, at: At) -> Uncertainty:
+    """Effects of every input on the quantities of an instance that prefills and decodes."""
+    given = read_colocated(case, at)
+    nominal = colocated_deployment(case, given).decode
+    if nominal.microbatches > 1:
+        given["attention_aic_share"] = nominal.attention_aic_share
+
+    def outputs(varied: Case) -> dict[str, Numeric]:
+        return colocated_outputs(varied, given, colocated_deployment(varied, given))[1]
+
+    return propagate(case, outputs)
+
+
+def with_colocated_interval(case: Case, at: At, prediction: ColocatedPrediction) -> ColocatedPrediction:
+    """The prediction with an interval on TPOT, TTFT and rates."""
+    if not prediction.feasible:
+        return prediction
+    names = ["tpot_s", "ttft_s", "requests_per_s", "throughput_tokens_per_s_per_npu"]
+    if prediction.run_time_s is not None:
+        names.append("run_tokens_per_s_per_npu")
+    return replace(
+        prediction, **_ends(colocated_uncertainty(case, at), tuple(names), colocated_residual(case))
+    )
+
+
+def colocated_residual(case: Case) -> float:
+    """The larger of the model's errors in decode and in prefill, in log space. [-]"""
+    return max(residual(case, "decode", ""), residual(case, "prefill", ""))
+
+
 def with_operator_interval(case: Case, at: At, prediction: OperatorPrediction) -> OperatorPrediction:
     """The prediction with an interval on its time."""
     name = prediction.name
@@ -166,6 +208,22 @@ def plan_uncertainties(case: Case, plans: tuple[Plan, ...], reuse: float = 0.0) 
         }
 
     return propagate_each(case, outputs, len(plans))
+
+
+def with_colocated_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> PlanResult:
+    """Every colocated plan with intervals on TPOT and requests per second."""
+    plans = tuple(_colocated_plan_interval(case, plan, reuse) for plan in result.colocated)
+    return replace(result, colocated=plans)
+
+
+def _colocated_plan_interval(case: Case, plan: ColocatedPlan, reuse: float) -> ColocatedPlan:
+    case = replace(case, model=replace_node(case.model, "precision.kv", plan.kv_precision))
+    found = colocated_uncertainty(case, colocated_at(plan, reuse))
+    error, one = colocated_residual(case), found.nominal["requests_per_s"]
+    rate = [end / one * plan.requests_per_s for end in found.interval("requests_per_s", error)]
+    return replace(
+        plan, **_ends(found, ("tpot_s",), error), requests_per_s_low=rate[0], requests_per_s_high=rate[1]
+    )
 
 
 def _ends(found: Uncertainty, names: tuple[str, ...], error: float) -> dict[str, Any]:
