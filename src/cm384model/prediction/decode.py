@@ -116,8 +116,8 @@ def decode_step(system: System, deployment: DecodeDeployment) -> DecodeStep:
     layer = _main_layer(system, d, placement, tokens)
     leading = _leading_layers(system, d, tokens)
     drafting = _draft_layers(system, d, placement, layer)
-    head = _head(system, d.batch_per_die * (1 + d.draft_tokens))
-    draft_head = _head(system, d.batch_per_die)
+    head = _head(system, d, d.batch_per_die * (1 + d.draft_tokens))
+    draft_head = _head(system, d, d.batch_per_die)
 
     main_layers = system.model.architecture.layers.si - family.leading_layers(system.model)
     constants = engine.constants
@@ -269,10 +269,10 @@ def _mtp_projection(system: System, tokens: Numeric) -> Term:
     return linear(system.die(1.0, 1.0), system.model, "mtp_projection", tokens, hidden, 2 * hidden)
 
 
-def _head(system: System, tokens: Numeric) -> Term:
+def _head(system: System, d: DecodeDeployment, tokens: Numeric) -> Term:
     """LM head, its vocabulary split over the dies of a group that share their tokens."""
     a, p = system.model.architecture, system.model.precision
-    ranks = system.engine.layout.lm_head_tp.si
+    ranks = np.minimum(system.engine.layout.lm_head_tp.si, d.ep)
     die = system.die(1.0, 1.0)
     gathered = collective(
         die, "all_gather", "lm_head_gather", tokens * a.hidden.si * ELEMENT_BYTES["bf16"], ranks

@@ -159,18 +159,22 @@ def attention(
     *,
     constants_name: str,
     precision: str = "bf16",
+    busy: Numeric = 1.0,
 ) -> Term:
-    """An attention core with the constants of one kernel, from its flop and its traffic."""
+    """An attention core with the constants of one kernel, from its flop and its traffic.
+
+    ``busy`` is the share of the cores that have work. [-]
+    """
     constants = getattr(die.hardware.ops, constants_name)
     compute = attention_laws.attention_compute_time(
         flop,
         length,
-        flop_rate=die.flop_rate(precision),
+        flop_rate=die.flop_rate(precision) * busy,
         efficiency=constants.efficiency.si,
         half_length=constants.half_length.si,
     )
     memory = attention_laws.attention_memory_time(
-        bytes_moved, bandwidth=die.bandwidth, efficiency=constants.memory_efficiency.si
+        bytes_moved, bandwidth=die.bandwidth * busy, efficiency=constants.memory_efficiency.si
     )
     launch = die.launch(constants)
     time = roofline_time(compute, memory, overlap=constants.overlap.si, launch_latency=launch)

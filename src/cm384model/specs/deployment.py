@@ -80,7 +80,7 @@ DECODE_FIELDS = {
     "microbatches": _MICROBATCHES,
     "attention_aic_share": Field("cores of the attention stream; best split by default", low=0.01, high=0.99),
     "attention_tp": _TP,
-    "draft_tokens": Field("draft tokens per iteration (MTP)", high=3, whole=True),
+    "draft_tokens": Field("draft tokens per iteration (MTP)", high=4, whole=True),
     "acceptance": Field("probability that a draft is accepted", high=1),
     "kv_len": Field("mean context of a request, in tokens", "tokens", low=1),
     "balance": _BALANCE,

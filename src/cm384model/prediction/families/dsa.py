@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from cm384model.laws import attention as laws
+from cm384model.laws.roofline import busy_share
 from cm384model.numeric import Numeric
 from cm384model.prediction.families import mla
 from cm384model.prediction.families.interface import LayerTerms, Prompts, linear
@@ -63,7 +64,10 @@ def decode_terms(
 def core_term(
     die: Die, model: Model, tokens: Numeric, positions: Numeric, heads: Numeric, precision: str
 ) -> Term:
-    """Absorbed attention of ``tokens`` over so many picked ``positions`` each, gathered one by one."""
+    """Absorbed attention of ``tokens`` over so many picked ``positions`` each, gathered one by one.
+
+    A core works on one query token, so a die with fewer tokens than cores has idle ones.
+    """
     a = sparse(model)
     widths = {"heads": heads, "latent_dim": a.kv_lora_rank.si, "rope_dim": a.qk_rope_dim.si}
     flop = laws.mla_decode_flop(tokens, positions, **widths)
@@ -75,7 +79,11 @@ def core_term(
         kv_bytes=ELEMENT_BYTES[precision],
         activation_bytes=ELEMENT_BYTES[model.precision.attention],
     )
-    return attention(die, "attention_core", flop, moved, positions, constants_name="sparse_attention")
+    cores = die.hardware.die.aic_cores.si * die.cube_share
+    busy = busy_share(tokens, cores)
+    return attention(
+        die, "attention_core", flop, moved, positions, constants_name="sparse_attention", busy=busy
+    )
 
 
 def indexer(
