@@ -43,6 +43,9 @@ class Die:
     launch_latency : numeric or None
         Start-up of a kernel under this serving engine; None takes each operator's own
         stand-alone figure. [s]
+    startup_share : numeric
+        Part of an operator's own stand-alone start-up that stays under this engine, on top of
+        ``launch_latency``: 0 where kernels are fused and fetch ahead, 1 where they run one by one. [-]
     """
 
     hardware: Hardware
@@ -50,6 +53,7 @@ class Die:
     vector_share: Numeric = 1.0
     contention: Numeric = 1.0
     launch_latency: Numeric | None = None
+    startup_share: Numeric = 0.0
 
     def flop_rate(self, precision: str) -> Numeric:
         """Peak of the cube cores of this share. [FLOP/s]"""
@@ -57,7 +61,11 @@ class Die:
 
     def launch(self, constants: Any) -> Numeric:
         """Start-up of one kernel. [s]"""
-        return constants.launch_latency.si if self.launch_latency is None else self.launch_latency
+        if self.launch_latency is None:
+            return constants.launch_latency.si
+        if np.all(np.equal(self.startup_share, 0)):
+            return self.launch_latency
+        return self.launch_latency + self.startup_share * constants.launch_latency.si
 
     @property
     def bandwidth(self) -> Numeric:
