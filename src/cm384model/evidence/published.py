@@ -21,6 +21,7 @@ from cm384model.prediction.evaluate import (
 )
 from cm384model.specs.deployment import OPERATOR_FIELDS
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
+from cm384model.specs.load import load_workload
 from cm384model.specs.spec import node_at
 from cm384model.specs.units import SI_UNIT, Dimension
 
@@ -37,9 +38,11 @@ COLUMNS = (
     "used_for_fit",
     "tier",
     "workload",
+    "model",
     "hardware",
     "engine",
     "settings",
+    "acceptance",
     "source",
     "reason",
 )
@@ -58,6 +61,9 @@ GROUPS = (
     "ablations",
     "caching",
     "loading",
+    "serving.decode",
+    "serving.end_to_end",
+    "serving.gpu",
     "other_machine",
     "other_systems",
 )
@@ -96,7 +102,8 @@ class Row:
     """One measurement, and the deployment or operator that it is of; ``published`` is in SI units.
 
     ``against`` makes it a ratio: quantity at ``against`` over quantity at ``at``. A row with a
-    ``reason`` is listed and not predicted.
+    ``reason`` is listed and not predicted. ``model`` is empty where it is that of the workload.
+    ``acceptance`` are the ends between which the source leaves the acceptance of a draft open.
     """
 
     id: str
@@ -111,9 +118,11 @@ class Row:
     used_for_fit: bool
     tier: str
     workload: str
+    model: str
     hardware: str
     engine: str
     settings: tuple[str, ...]
+    acceptance: tuple[float, float] | None
     source: str
     reason: str
     line: Line | None = field(default=None, repr=False, compare=False)
@@ -178,13 +187,29 @@ def _row(line: Line) -> Row:
         used_for_fit=fit == "yes",
         tier=line["tier"],
         workload=line["workload"] or DEFAULT_WORKLOAD,
+        model=line["model"],
         hardware=line["hardware"] or DEFAULT_HARDWARE,
         engine=line["engine"] or DEFAULT_ENGINE,
         settings=tuple(part for part in line["settings"].split(";") if part),
+        acceptance=_span(line),
         source=line["source"],
         reason=reason,
         line=line,
     )
+
+
+def _span(line: Line) -> tuple[float, float] | None:
+    """The ends of ``0.5..0.9``; None where the cell is empty."""
+    text = line["acceptance"]
+    if not text:
+        return None
+    try:
+        low, high = (float(end) for end in text.split(".."))
+    except ValueError:
+        raise line.error(f"acceptance = '{text}' is no range", text, "for example 0.5..0.9") from None
+    if not 0 <= low < high <= 1:
+        raise line.error(f"acceptance = '{text}' is out of bounds", text, "two numbers from 0 to 1, rising")
+    return low, high
 
 
 def dimension_of(line: Line) -> Dimension:
@@ -212,19 +237,33 @@ def dimension_of(line: Line) -> Dimension:
 
 
 @functools.cache
-def _case(workload: str, hardware: str, engine: str, settings: tuple[str, ...]) -> Case:
-    return load_case(workload, hardware=hardware, engine=engine, settings=settings)
+def _case(workload: str, model: str, hardware: str, engine: str, settings: tuple[str, ...]) -> Case:
+    return load_case(workload, model=model or None, hardware=hardware, engine=engine, settings=settings)
 
 
 def case_of(row: Row) -> Case:
     """The case a row was measured under."""
-    return _case(row.workload, row.hardware, row.engine, row.settings)
+    return _case(row.workload, row.model, row.hardware, row.engine, row.settings)
 
 
-def predicted_value(case: Case, row: Row) -> Numeric:
-    """What the model says about a row under a case, whose numbers may be arrays."""
-    value = _quantity(case, row.subject, row.at, row.quantity)
-    return _quantity(case, row.subject, row.against, row.quantity) / value if row.against else value
+@functools.cache
+def model_of(workload: str) -> str:
+    """Name of the model of a workload."""
+    return load_workload(workload).model
+
+
+def predicted_value(case: Case, row: Row, acceptance: float | None = None) -> Numeric:
+    """What the model says about a row under a case, whose numbers may be arrays.
+
+    Where the row leaves the acceptance of a draft open, it is taken in the middle by default.
+    """
+    if row.acceptance and acceptance is None:
+        acceptance = sum(row.acceptance) / 2
+    open_end = "" if acceptance is None else f",acceptance={acceptance:g}"
+    value = _quantity(case, row.subject, row.at + open_end, row.quantity)
+    if not row.against:
+        return value
+    return _quantity(case, row.subject, row.against + open_end, row.quantity) / value
 
 
 def _quantity(case: Case, subject: str, at: str, quantity: str) -> Numeric:

@@ -47,12 +47,13 @@ class Answers:
 
     rows: Mapping[str, Row]
     predicted: Mapping[str, float]
+    errors: Mapping[str, float]
     unseen_error: Mapping[str, float]
     coverage: float | None
 
     def error(self, name: str) -> float:
         """Relative error of a row."""
-        return self.predicted[name] / self.rows[name].published - 1
+        return self.errors[name]
 
 
 @functools.cache

@@ -75,8 +75,8 @@ _TP = Field("dies that share the heads of their requests", low=1, high=128, whol
 
 DECODE_FIELDS = {
     "ep": _EP,
-    "batch_per_die": Field("requests that a die decodes at once", low=1),
-    "batch_per_npu": Field("requests that an NPU decodes at once", low=1),
+    "batch_per_die": Field("requests that a die decodes at once, in the mean", low=0.001),
+    "batch_per_npu": Field("requests that an NPU decodes at once, in the mean", low=0.001),
     "microbatches": _MICROBATCHES,
     "attention_aic_share": Field("cores of the attention stream; best split by default", low=0.01, high=0.99),
     "attention_tp": _TP,
