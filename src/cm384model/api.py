@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from cm384model.evidence.calibration import Calibration, own_calibration, shipped_calibration
 from cm384model.evidence.intervals import (
+    with_colocated_interval,
     with_decode_interval,
     with_operator_interval,
     with_plan_intervals,
@@ -25,9 +26,21 @@ from cm384model.planning.space import Progress, reuse_of
 from cm384model.planning.vary import Varied, steps
 from cm384model.prediction.capacity import Capacity, Phase, fit_case
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
-from cm384model.prediction.compare import Comparison, check_different, compare_predictions, merged_at
+from cm384model.prediction.compare import (
+    Comparison,
+    Prediction,
+    check_different,
+    compare_predictions,
+    merged_at,
+)
 from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
-from cm384model.prediction.results import DecodePrediction, OperatorPrediction, PrefillPrediction
+from cm384model.prediction.evaluate_colocated import predict_colocated
+from cm384model.prediction.results import (
+    ColocatedPrediction,
+    DecodePrediction,
+    OperatorPrediction,
+    PrefillPrediction,
+)
 from cm384model.specs.deployment import Field, read_at
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
 from cm384model.specs.load import load_engine, load_hardware, load_model, load_workload
@@ -37,6 +50,7 @@ from cm384model.specs.units import Dimension, parse_value
 __all__ = [
     "Capacity",
     "Case",
+    "ColocatedPrediction",
     "Comparison",
     "DecodePrediction",
     "OperatorPrediction",
@@ -66,20 +80,20 @@ Name = str | Path
 def predict(
     workload: Name | Case,
     *,
-    phase: Literal["decode", "prefill"] = "decode",
+    phase: Literal["decode", "prefill", "colocated"] = "decode",
     at: At,
     hardware: Name | None = None,
     engine: Name | None = None,
     settings: Iterable[str] = (),
-) -> DecodePrediction | PrefillPrediction:
+) -> DecodePrediction | PrefillPrediction | ColocatedPrediction:
     """Predict one deployment.
 
     Parameters
     ----------
     workload : name, path or Case
         A shipped workload, a TOML file, or a loaded case.
-    phase : {"decode", "prefill"}
-        Which half of serving.
+    phase : {"decode", "prefill", "colocated"}
+        Which half of serving, or both on the same dies.
     at : mapping, str or iterable of str
         The deployment: ``{"ep": 320, "batch_per_die": 48}`` or ``"ep=320,batch_per_die=48"``.
     hardware, engine : name or path, optional
@@ -89,7 +103,7 @@ def predict(
 
     Returns
     -------
-    DecodePrediction or PrefillPrediction
+    DecodePrediction, PrefillPrediction or ColocatedPrediction
         SI values under names that carry their unit.
 
     Raises
@@ -100,6 +114,8 @@ def predict(
     case = _case(workload, hardware, engine, settings)
     if phase == "prefill":
         return with_prefill_interval(case, at, predict_prefill(case, at))
+    if phase == "colocated":
+        return with_colocated_interval(case, at, predict_colocated(case, at))
     return with_decode_interval(case, at, predict_decode(case, at))
 
 
@@ -499,8 +515,8 @@ def compare(
     found = compare_predictions(
         first,
         second,
-        predict(first, phase=phase, at=at),
-        predict(second, phase=phase, at=merged_at(phase, at, at_b)),
+        cast(Prediction, predict(first, phase=phase, at=at)),
+        cast(Prediction, predict(second, phase=phase, at=merged_at(phase, at, at_b))),
     )
     check_different(found.differences)
     return found

@@ -28,7 +28,17 @@ from cm384model.prediction.evaluate import (
     prefill_deployment,
     prefill_outputs,
 )
-from cm384model.prediction.results import DecodePrediction, OperatorPrediction, PrefillPrediction
+from cm384model.prediction.evaluate_colocated import (
+    colocated_deployment,
+    colocated_outputs,
+    read_colocated,
+)
+from cm384model.prediction.results import (
+    ColocatedPrediction,
+    DecodePrediction,
+    OperatorPrediction,
+    PrefillPrediction,
+)
 from cm384model.prediction.serving import kv_transfer_time
 from cm384model.prediction.uncertainty import Uncertainty, propagate, propagate_each
 
@@ -106,6 +116,36 @@ def with_prefill_interval(case: Case, at: At, prediction: PrefillPrediction) -> 
     return replace(
         prediction, **_ends(found, ("batch_time_s", "layer_time_s", "throughput_tokens_per_s_per_npu"), error)
     )
+
+
+def colocated_uncertainty(case: Case, at: At) -> Uncertainty:
+    """Effects of every input on the quantities of an instance that prefills and decodes."""
+    given = read_colocated(case, at)
+    nominal = colocated_deployment(case, given).decode
+    if nominal.microbatches > 1:
+        given["attention_aic_share"] = nominal.attention_aic_share
+
+    def outputs(varied: Case) -> dict[str, Numeric]:
+        return colocated_outputs(varied, given, colocated_deployment(varied, given))[1]
+
+    return propagate(case, outputs)
+
+
+def with_colocated_interval(case: Case, at: At, prediction: ColocatedPrediction) -> ColocatedPrediction:
+    """The prediction with an interval on TPOT, TTFT and rates."""
+    if not prediction.feasible:
+        return prediction
+    names = ["tpot_s", "ttft_s", "requests_per_s", "throughput_tokens_per_s_per_npu"]
+    if prediction.run_time_s is not None:
+        names.append("run_tokens_per_s_per_npu")
+    return replace(
+        prediction, **_ends(colocated_uncertainty(case, at), tuple(names), colocated_residual(case))
+    )
+
+
+def colocated_residual(case: Case) -> float:
+    """The larger of the model's errors in decode and in prefill, in log space. [-]"""
+    return max(residual(case, "decode", ""), residual(case, "prefill", ""))
 
 
 def with_operator_interval(case: Case, at: At, prediction: OperatorPrediction) -> OperatorPrediction:

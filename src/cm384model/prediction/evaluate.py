@@ -73,8 +73,8 @@ def predict_decode(case: Case, at: At) -> DecodePrediction:
     return DecodePrediction(
         feasible=ok,
         reasons=reasons,
-        deployment=_scalars(deployment),
-        **_floats(outputs, ok),
+        deployment=scalars(deployment),
+        **floats(outputs, ok),
         tokens_per_step=float(step.tokens_per_step),
         terms=tuple(TermResult.of(term) for term in step.terms) if ok else (),
         memory=MemoryResult.of(step.memory),
@@ -97,8 +97,8 @@ def predict_prefill(case: Case, at: At) -> PrefillPrediction:
     return PrefillPrediction(
         feasible=ok,
         reasons=reasons,
-        deployment=_scalars(deployment),
-        **_floats(outputs, ok),
+        deployment=scalars(deployment),
+        **floats(outputs, ok),
         terms=tuple(TermResult.of(term) for term in batch.terms) if ok else (),
         memory=MemoryResult.of(batch.memory),
         raw_terms=tuple(batch.terms),
@@ -158,11 +158,11 @@ def decode_deployment(case: Case, at: At) -> DecodeDeployment:
         if "batch_per_die" in given:
             raise SpecError.of("batch_per_die and batch_per_npu are both given", "give one of them")
         given["batch_per_die"] = given.pop("batch_per_npu") / dies_per_npu
-    _require(given, ("ep", "batch_per_die"), "decode", "--at ep=320,batch_per_die=48")
-    _check_ep(case, given["ep"])
+    require(given, ("ep", "batch_per_die"), "decode", "--at ep=320,batch_per_die=48")
+    check_ep(case, given["ep"])
     if given.get("draft_tokens", 0) > 0 and case.model.architecture.mtp_layers.si == 0:
         raise SpecError.of(f"model {case.model.name} has no MTP layer to draft with", "draft_tokens=0")
-    _check_tp(case, given)
+    check_tp(case, given)
     deployment = filled_decode(case, given)
     if deployment.microbatches > 1 and "attention_aic_share" not in given:
         return with_best_split(case, deployment)
@@ -210,9 +210,9 @@ def with_best_split(case: Case, deployment: DecodeDeployment, axes: int = 1) -> 
 def prefill_deployment(case: Case, at: At) -> PrefillDeployment:
     """The deployment that ``at`` describes, defaults filled in from the case."""
     given = read_at(at, PREFILL_FIELDS, "a prefill deployment")
-    _require(given, ("ep", "tokens_per_npu"), "prefill", "--at ep=32,tokens_per_npu=16384")
-    _check_ep(case, given["ep"])
-    _check_tp(case, given)
+    require(given, ("ep", "tokens_per_npu"), "prefill", "--at ep=32,tokens_per_npu=16384")
+    check_ep(case, given["ep"])
+    check_tp(case, given)
     if _attention_tp(case, given) > 1 and not attention_of(case.model).SPLITS_PREFILL:
         raise SpecError.of(
             f"the attention weights of {case.model.name} are not split in prefill", "attention_tp=1"
@@ -255,13 +255,26 @@ def _imbalance(case: Case, given: Mapping[str, Any]) -> Numeric:
     return case.imbalance(given.get("balance", case.workload.serving.balance), given.get("redundant_experts"))
 
 
-def _require(given: Mapping[str, Any], names: tuple[str, ...], phase: str, example: str) -> None:
+def require(given: Mapping[str, Any], names: tuple[str, ...], phase: str, example: str) -> None:
+    """Refuse a deployment that lacks a name.
+
+    Raises
+    ------
+    SpecError
+        With every name that is missing.
+    """
     missing = [name for name in names if name not in given]
     if missing:
         raise SpecError.of(f"a {phase} deployment needs {' and '.join(missing)}", f"for example {example}")
 
 
-def _check_ep(case: Case, ep: float) -> None:
+def check_ep(case: Case, ep: float) -> None:
+    """Refuse an EP degree that is no whole number of NPUs of the machine.
+
+    Raises
+    ------
+    SpecError
+    """
     dies, total = int(np.max(case.hardware.dies_per_npu)), int(np.max(case.hardware.total_dies))
     if ep > total:
         raise SpecError.of(f"ep = {ep:g} is more than the {total} dies of {case.hardware.name}")
@@ -277,7 +290,13 @@ def _attention_tp(case: Case, given: Mapping[str, Any]) -> Numeric:
     return given["attention_tp"] if "attention_tp" in given else usual_attention_tp(case.system)
 
 
-def _check_tp(case: Case, given: Mapping[str, Any]) -> None:
+def check_tp(case: Case, given: Mapping[str, Any]) -> None:
+    """Refuse an attention TP that does not divide the dies and the heads.
+
+    Raises
+    ------
+    SpecError
+    """
     tp = _attention_tp(case, given)
     if given["ep"] % tp or case.model.architecture.heads.si % tp:
         raise SpecError.of(
@@ -291,11 +310,13 @@ def _used(path: str, quantity: Quantity) -> EfficiencyUsed:
     return EfficiencyUsed(name, float(quantity.value), quantity.unit, quantity.source, quantity.confidence)
 
 
-def _scalars(deployment: Any) -> dict[str, float | str]:
+def scalars(deployment: Any) -> dict[str, float | str]:
+    """Every value of a scalar deployment by name."""
     return {
         name: value if isinstance(value, str) else float(value) for name, value in vars(deployment).items()
     }
 
 
-def _floats(outputs: Mapping[str, Numeric], ok: bool) -> dict[str, Any]:
+def floats(outputs: Mapping[str, Numeric], ok: bool) -> dict[str, Any]:
+    """Outputs of a scalar prediction, None where it is not feasible."""
     return {name: float(value) if ok else None for name, value in outputs.items()}

@@ -16,7 +16,7 @@ class Entry:
 
 _ROWS = """
 schema | - | version of the layout of JSON and csv
-phase | - | decode or prefill
+phase | - | decode, prefill or colocated
 feasible | - | whether the deployment or any plan keeps every constraint
 reasons | - | constraints that are not kept
 workload | - | name of the workload file
@@ -71,7 +71,7 @@ plane | - | network of a transfer: rdma, ub or vpc
 streams | - | dies that send one request's KV cache at once
 
 tpot_s | s | mean time per output token after the first, step time over tokens per step
-ttft_s | s | time to first token: prefill batch, KV transfer and first decode step
+ttft_s | s | time to first token: prefill; with pools apart KV transfer and first step too
 step_time_s | s | one decode iteration
 batch_time_s | s | one prefill batch
 layer_time_s | s | one MoE layer, all microbatches
@@ -84,7 +84,18 @@ throughput_tokens_per_s_per_npu | tokens/s | per NPU: output tokens; input token
 throughput_tokens_per_s | tokens/s | output tokens of the whole plan
 requests_per_s | requests/s | requests that the plan serves
 capacity_requests_per_s | requests/s | requests that one pool could serve alone
-concurrency | - | requests in decode at once
+concurrency | - | requests in decode at once; in the instance, where it prefills as well
+prompts | - | requests of a run to the end
+output_len | tokens | tokens of one output, the first included
+mixed_overlap | - | share of the shorter of prefill and decode that mixed iterations hide
+prefill_microbatches | - | microbatches of prefill on an instance that decodes as well
+prefill_time_s | s | time of a whole instance for one prompt
+prefill_share | - | share of the time of an instance that prefill takes
+longest_gap_s | s | longest gap between deliveries to a request: a step and a prefill before it
+run_time_s | s | time of a run of a fixed number of requests, ramp and tail included
+run_tokens_per_s_per_npu | tokens/s | output tokens of such a run over its time, per NPU
+run_tpot_s | s | mean TPOT of the requests of such a run
+run_ttft_s | s | mean TTFT of the requests of such a run
 relative | - | requests per second over those of the best plan
 bound_by | - | what limits: pool and term of a plan; part of a die's memory
 objective | - | what the plan optimises: throughput, npus or latency

@@ -101,6 +101,32 @@ PREFILL_FIELDS = {
     "redundant_experts": _REDUNDANT,
 }
 
+COLOCATED_FIELDS = {
+    "ep": _EP,
+    "batch_per_die": DECODE_FIELDS["batch_per_die"],
+    "batch_per_npu": DECODE_FIELDS["batch_per_npu"],
+    "concurrency": Field("requests in the instance at once, those in prefill included", low=1),
+    "prompts": Field("requests of a run to the end, so many as concurrency at once", low=1, whole=True),
+    "prompt_len": PREFILL_FIELDS["prompt_len"],
+    "output_len": Field("tokens of one output", "tokens", low=2),
+    "tokens_per_npu": Field(
+        "prompt tokens of a prefill batch or chunk on one NPU; by default what ends per step", "tokens", low=1
+    ),
+    "mixed_overlap": Field("share of the shorter of prefill and decode that mixed iterations hide", high=1),
+    "reuse": PREFILL_FIELDS["reuse"],
+    "plane": PREFILL_FIELDS["plane"],
+    "attention_tp": _TP,
+    "microbatches": Field("of decode: 1 serial, 2 two interleaved streams", low=1, high=2, whole=True),
+    "prefill_microbatches": Field("of prefill: 1 serial, 2 interleaved", low=1, high=2, whole=True),
+    "attention_aic_share": DECODE_FIELDS["attention_aic_share"],
+    "draft_tokens": DECODE_FIELDS["draft_tokens"],
+    "acceptance": DECODE_FIELDS["acceptance"],
+    "kv_len": DECODE_FIELDS["kv_len"],
+    "balance": _BALANCE,
+    "imbalance": _IMBALANCE,
+    "redundant_experts": _REDUNDANT,
+}
+
 _TOKENS = Field("tokens of one die", "tokens", low=1)
 _MESSAGE = Field("bytes that the benchmark counts as the message", "bytes", low=1)
 _RANKS = Field("dies that take part", low=1, whole=True)
