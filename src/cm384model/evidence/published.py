@@ -12,12 +12,18 @@ from pathlib import Path
 from cm384model.evidence.rowfile import Line, read_lines
 from cm384model.numeric import Numeric
 from cm384model.prediction.case import DEFAULT_ENGINE, DEFAULT_HARDWARE, DEFAULT_WORKLOAD, Case, load_case
+from cm384model.prediction.disaggregated import disaggregated_run
 from cm384model.prediction.evaluate import (
     decode_deployment,
     decode_outputs,
     operator_term,
     prefill_deployment,
     prefill_outputs,
+)
+from cm384model.prediction.evaluate_colocated import (
+    colocated_deployment,
+    colocated_outputs,
+    read_colocated,
 )
 from cm384model.specs.deployment import OPERATOR_FIELDS
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
@@ -90,6 +96,15 @@ QUANTITIES: dict[str, dict[str, Dimension]] = {
         "throughput_tokens_per_s_per_npu": "token_rate",
     },
     "prefill": _PREFILL,
+    "colocated": {
+        "tpot_s": "time",
+        "ttft_s": "time",
+        "throughput_tokens_per_s_per_npu": "token_rate",
+        "run_tpot_s": "time",
+        "run_ttft_s": "time",
+        "run_tokens_per_s_per_npu": "token_rate",
+    },
+    "disaggregated": {"tpot_s": "time", "run_tokens_per_s_per_npu": "token_rate"},
     "caching": {**_PREFILL, "ttft_s": "time"},
     "loading": {"time_s": "time"},
     "fact": {"time_s": "time", "bytes_per_s": "byte_rate"},
@@ -129,7 +144,7 @@ class Row:
 
     @property
     def kind(self) -> str:
-        """The first word of the subject: op, decode, prefill, caching, loading or fact."""
+        """The first word of the subject: op, decode, prefill, colocated, caching or another of `QUANTITIES`."""
         return self.subject.partition(" ")[0]
 
     def located(self, error: SpecError) -> SpecError:
@@ -225,7 +240,7 @@ def dimension_of(line: Line) -> Dimension:
     if kind not in QUANTITIES or (kind == "op" and not operator):
         names = [f"op {name}" for name in OPERATOR_FIELDS]
         message = with_suggestion(f"unknown subject '{subject}'", subject, [*QUANTITIES, *names])
-        raise line.error(message, subject, "one of decode, prefill, caching, loading, op NAME")
+        raise line.error(message, subject, "one of decode, prefill, colocated, disaggregated, caching, loading, op NAME")
     if kind == "op" and operator not in OPERATOR_FIELDS:
         message = with_suggestion(f"there is no operator '{operator}'", operator, OPERATOR_FIELDS)
         raise line.error(message, operator, "cm384 list operators tells them all")
@@ -276,6 +291,11 @@ def _quantity(case: Case, subject: str, at: str, quantity: str) -> Numeric:
         return term.part(work[quantity]) / term.time if quantity in work else term.time
     if kind == "decode":
         return decode_outputs(case, decode_deployment(case, at))[1][quantity]
+    if kind == "colocated":
+        given = read_colocated(case, at)
+        return colocated_outputs(case, given, colocated_deployment(case, given))[1][quantity]
+    if kind == "disaggregated":
+        return disaggregated_run(case, at)[quantity]
     layout = "ep=32," if kind == "caching" else ""
     outputs = prefill_outputs(case, prefill_deployment(case, layout + at))[1]
     return outputs["batch_time_s" if quantity == "ttft_s" else quantity]

@@ -168,9 +168,9 @@ def check(row: Row) -> CheckedRow:
         When the row has no reason and cannot be predicted.
     """
     predicted = low = high = open_low = open_high = error = None
-    try:
-        case = case_of(row) if row.model or not row.reason else None
-        if not row.reason and case:
+    if not row.reason:
+        try:
+            case = case_of(row)
             predicted = float(predicted_value(case, row))
             low, high = (predicted, predicted) if row.kind == "fact" else row_interval(case, row)
             nearest = predicted
@@ -178,9 +178,9 @@ def check(row: Row) -> CheckedRow:
                 open_low, open_high = sorted(float(predicted_value(case, row, a)) for a in row.acceptance)
                 low, high = low * open_low / predicted, high * open_high / predicted
                 nearest = float(np.clip(row.published, open_low, open_high))
-            error = nearest / row.published - 1
-    except SpecError as fault:
-        raise row.located(fault) from None
+        except SpecError as fault:
+            raise row.located(fault) from None
+        error = nearest / row.published - 1
     return CheckedRow(
         id=row.id,
         group=row.group,

@@ -127,6 +127,20 @@ COLOCATED_FIELDS = {
     "redundant_experts": _REDUNDANT,
 }
 
+DISAGGREGATED_FIELDS = {
+    **{
+        name: COLOCATED_FIELDS[name]
+        for name in ("ep", "prompts", "prompt_len", "output_len", "reuse", "attention_tp", "draft_tokens")
+    },
+    **{name: COLOCATED_FIELDS[name] for name in ("acceptance", "balance", "imbalance", "redundant_experts")},
+    "concurrency": Field("requests in both pools at once", low=1),
+    "most_running": Field("requests that the decode pool takes at once", low=1),
+    "arrivals_per_s": Field("requests per second that the client sends; by default all at once", low=0.001),
+    "prefill_ep": Field("expert-parallel degree of one prefill instance, in dies", low=1, whole=True),
+    "prefill_tp": Field("dies that share the weights of attention in prefill", low=1, high=128, whole=True),
+    "prefill_instances": Field("equal prefill instances", low=1, whole=True),
+}
+
 _TOKENS = Field("tokens of one die", "tokens", low=1)
 _MESSAGE = Field("bytes that the benchmark counts as the message", "bytes", low=1)
 _RANKS = Field("dies that take part", low=1, whole=True)
