@@ -106,7 +106,8 @@ def decode_step(system: System, deployment: DecodeDeployment) -> DecodeStep:
 
     A layer runs its attention part (projections, attention core) and its feed-forward part (in
     a mixture: gate, dispatch, experts, combine). With two microbatches the parts form two streams on disjoint
-    cores; the longer one sets the pace, and the streams meet once per microbatch.
+    cores; the longer one sets the pace, and the streams meet once per microbatch. Where a mixture runs
+    beside dense blocks of its layer, one batch hides its exchanges behind them as well.
     """
     d, engine = deployment, system.engine
     family = feed_forward_of(system.model)
@@ -192,6 +193,10 @@ def _main_layer(system: System, d: DecodeDeployment, placement: Placement, token
     sync = streams * d.microbatches * constants.stream_sync.si
     time = d.microbatches * overlapped_time(first, second, overlap=overlap) + sync
     hidden = d.microbatches * overlap * np.minimum(first, second)
+    if feed_forward.beside_attention:
+        exchanged = total_time(feed_forward.communication)
+        beside = (1 - streams) * constants.stream_overlap.si * np.minimum(exchanged, first)
+        time, hidden = time - beside, hidden + beside
     terms = [*attention_terms, *feed_forward.beside_attention, *feed_forward.terms]
     return _Layer(terms, first, second, sync, hidden, time)
 

@@ -112,7 +112,7 @@ def gemm(
     constants = getattr(die.hardware.ops, f"gemm_{precision}")
     widths = {
         "activation_bytes": ELEMENT_BYTES[precision],
-        "weight_bytes": ELEMENT_BYTES[stored or precision],
+        "weight_bytes": _weight_bytes(die, precision, stored),
         "output_bytes": constants.output_bytes.si,
     }
     compute = gemm_laws.gemm_compute_time(
@@ -143,6 +143,14 @@ def gemm(
             "latency": launch,
         },
     )
+
+
+def _weight_bytes(die: Die, precision: str, stored: str | None) -> Numeric:
+    """Traffic of one weight: as stored, or more where unpacking it takes a round trip. [B]"""
+    computed = ELEMENT_BYTES[precision]
+    if stored is None or stored == precision or "unpack" not in die.hardware.ops:
+        return ELEMENT_BYTES[stored or precision]
+    return np.maximum(ELEMENT_BYTES[stored], computed / die.hardware.ops.unpack.gain.si)
 
 
 @operator
