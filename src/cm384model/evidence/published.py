@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from cm384model.evidence.rowfile import Line, read_lines
 from cm384model.numeric import Numeric
 from cm384model.prediction.case import DEFAULT_ENGINE, DEFAULT_HARDWARE, DEFAULT_WORKLOAD, Case, load_case
-from cm384model.prediction.disaggregated import disaggregated_run
+from cm384model.prediction.colocated import closed_loop_run
+from cm384model.prediction.disaggregated import disaggregated_run, read_run
 from cm384model.prediction.evaluate import (
     decode_deployment,
     decode_outputs,
@@ -110,6 +112,10 @@ QUANTITIES: dict[str, dict[str, Dimension]] = {
     "fact": {"time_s": "time", "bytes_per_s": "byte_rate"},
 }
 """What can be measured of each kind of subject, and in which dimension."""
+
+
+RUN = {"run_tpot_s": "tpot", "run_ttft_s": "ttft", "run_tokens_per_s_per_npu": "throughput"}
+"""Quantities of a run to the end, and their names there."""
 
 
 @dataclass(frozen=True)
@@ -267,21 +273,20 @@ def model_of(workload: str) -> str:
     return load_workload(workload).model
 
 
-def predicted_value(case: Case, row: Row, acceptance: float | None = None) -> Numeric:
+def predicted_value(case: Case, row: Row, acceptance: Numeric | None = None) -> Numeric:
     """What the model says about a row under a case, whose numbers may be arrays.
 
     Where the row leaves the acceptance of a draft open, it is taken in the middle by default.
     """
     if row.acceptance and acceptance is None:
         acceptance = sum(row.acceptance) / 2
-    open_end = "" if acceptance is None else f",acceptance={acceptance:g}"
-    value = _quantity(case, row.subject, row.at + open_end, row.quantity)
+    value = _quantity(case, row.subject, row.at, row.quantity, acceptance)
     if not row.against:
         return value
-    return _quantity(case, row.subject, row.against + open_end, row.quantity) / value
+    return _quantity(case, row.subject, row.against, row.quantity, acceptance) / value
 
 
-def _quantity(case: Case, subject: str, at: str, quantity: str) -> Numeric:
+def _quantity(case: Case, subject: str, at: str, quantity: str, acceptance: Numeric | None) -> Numeric:
     kind, _, name = subject.partition(" ")
     if kind == "fact":
         return node_at(case.hardware, at.removeprefix("path=")).si
@@ -289,16 +294,26 @@ def _quantity(case: Case, subject: str, at: str, quantity: str) -> Numeric:
         term, _ = operator_term(case, name or "model_load", at)
         work = {"bytes_per_s": "bytes", "flop_per_s": "flop"}
         return term.part(work[quantity]) / term.time if quantity in work else term.time
+    accepted = {} if acceptance is None else {"acceptance": acceptance}
     if kind == "decode":
-        return decode_outputs(case, decode_deployment(case, at))[1][quantity]
+        return decode_outputs(case, replace(decode_deployment(case, at), **accepted))[1][quantity]
     if kind == "colocated":
-        given = read_colocated(case, at)
-        return colocated_outputs(case, given, colocated_deployment(case, given))[1][quantity]
+        return _colocated(case, read_colocated(case, at) | accepted, quantity)
     if kind == "disaggregated":
-        return disaggregated_run(case, at)[quantity]
+        return disaggregated_run(case, read_run(case, at) | accepted)[quantity]
     layout = "ep=32," if kind == "caching" else ""
     outputs = prefill_outputs(case, prefill_deployment(case, layout + at))[1]
     return outputs["batch_time_s" if quantity == "ttft_s" else quantity]
+
+
+def _colocated(case: Case, given: dict[str, Any], quantity: str) -> Numeric:
+    deployment = colocated_deployment(case, given)
+    if quantity not in RUN:
+        return colocated_outputs(case, given, deployment)[1][quantity]
+    prompts, concurrency = given["prompts"], given["concurrency"]
+    run = closed_loop_run(case.system, deployment, prompts=prompts, concurrency=concurrency)
+    value: Numeric = getattr(run, RUN[quantity])
+    return value
 
 
 def in_groups(rows: Iterable[Row], groups: Sequence[str]) -> list[Row]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cm384model.evidence.calibrate import left_out_predictions
-from cm384model.evidence.intervals import row_interval
+from cm384model.evidence.intervals import RUNS, row_interval
 from cm384model.evidence.published import GROUPS, Row, case_of, model_of, predicted_value, shipped_rows
 from cm384model.evidence.targets import Answers, Target, targets_of
+from cm384model.prediction.case import Case
 from cm384model.prediction.results import SCHEMA
 from cm384model.specs.diagnostics import SpecError
 
@@ -83,7 +84,7 @@ class ErrorSummary:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many never-fitted rows lie within their 80 % interval."""
+    """How many never-fitted rows lie within their 80 % interval; runs to the end, which set theirs, left out."""
 
     rows: int
     within_interval: int
@@ -171,15 +172,14 @@ def check(row: Row) -> CheckedRow:
     if not row.reason:
         try:
             case = case_of(row)
-            predicted = float(predicted_value(case, row))
-            low, high = (predicted, predicted) if row.kind == "fact" else row_interval(case, row)
-            nearest = predicted
-            if row.acceptance:
-                open_low, open_high = sorted(float(predicted_value(case, row, a)) for a in row.acceptance)
-                low, high = low * open_low / predicted, high * open_high / predicted
-                nearest = float(np.clip(row.published, open_low, open_high))
+            predicted, open_low, open_high = _values(case, row)
+            low, high = (predicted, predicted) if row.kind == "fact" else row_interval(case, row, predicted)
         except SpecError as fault:
             raise row.located(fault) from None
+        nearest = predicted
+        if open_low is not None and open_high is not None:
+            low, high = low * open_low / predicted, high * open_high / predicted
+            nearest = min(max(row.published, open_low), open_high)
         error = nearest / row.published - 1
     return CheckedRow(
         id=row.id,
@@ -211,12 +211,21 @@ def check(row: Row) -> CheckedRow:
     )
 
 
+def _values(case: Case, row: Row) -> tuple[float, float | None, float | None]:
+    """What is predicted in the middle of what the row leaves open, and at its ends."""
+    if row.acceptance is None:
+        return float(predicted_value(case, row)), None, None
+    low, high = row.acceptance
+    first, middle, last = predicted_value(case, row, np.array([low, (low + high) / 2, high]))
+    return float(middle), float(min(first, last)), float(max(first, last))
+
+
 def summarise(rows: Sequence[CheckedRow]) -> ValidationSummary:
     """Errors per group and in total, fitted and never-fitted rows apart, and the coverage."""
     predicted = [row for row in rows if row.predicted is not None]
     groups = dict.fromkeys(row.group for row in rows)
     ordered = sorted(groups, key=lambda group: GROUPS.index(group) if group in GROUPS else len(GROUPS))
-    evidence = [row for row in predicted if row.is_evidence]
+    evidence = [row for row in predicted if row.is_evidence and row.kind not in RUNS]
     inside = sum(bool(row.within_interval) for row in evidence)
     served = [row for row in predicted if row.kind not in ("op", "fact", "loading")]
     operators = [row for row in predicted if row.kind == "op" and row.group.startswith("operators.")]
