@@ -131,6 +131,7 @@ def plan_uncertainty(case: Case, plan: Plan, reuse: float = 0.0) -> Uncertainty:
         "draft_tokens": d.draft_tokens,
         "attention_tp": d.attention_tp,
         "redundant_experts": d.redundant_experts,
+        "scale_out": "yes",
     }
     if d.microbatches > 1:
         decode_at["attention_aic_share"] = d.attention_aic_share
@@ -139,6 +140,7 @@ def plan_uncertainty(case: Case, plan: Plan, reuse: float = 0.0) -> Uncertainty:
         "tokens_per_npu": p.tokens_per_npu,
         "microbatches": p.microbatches,
         "redundant_experts": p.redundant_experts,
+        "scale_out": "yes",
     }
     if reuse > 0:
         prefill_at["reuse"] = reuse
