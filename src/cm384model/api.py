@@ -142,7 +142,7 @@ def op(
 def plan(
     workload: Name | Case,
     *,
-    npus: int = 384,
+    npus: int | None = None,
     slo: Mapping[str, Any] | str | None = None,
     objective: Objective = "throughput",
     rate: float | str | None = None,
@@ -152,6 +152,7 @@ def plan(
     reuse: float = 0.0,
     without: Iterable[str] = (),
     kv_precisions: Iterable[str] = (),
+    scale_out: bool = False,
     frontier: bool = False,
     mixed: bool = False,
     progress: Progress | None = None,
@@ -165,8 +166,8 @@ def plan(
     ----------
     workload : name, path or Case
         A shipped workload, a TOML file, or a loaded case.
-    npus : int
-        NPUs to spend, spare ones included. [-]
+    npus : int, optional
+        NPUs to spend, spare ones included; by default all of the machine, at most 384. [-]
     slo : mapping or str, optional
         ``"tpot=50ms,ttft=2s"`` or the same in seconds, ``e2e`` too; what is not given is the
         workload's.
@@ -187,6 +188,8 @@ def plan(
         ``caching``.
     kv_precisions : iterable of str
         Precisions of the KV cache to choose from; by default the model's own.
+    scale_out : bool
+        Whether an instance may reach beyond one scale-up network; an engine may be made for it.
     frontier : bool
         Whether to return the throughput-TPOT frontier too.
     mixed : bool
@@ -219,6 +222,7 @@ def plan(
         reuse=reuse,
         without=without,
         kv_precisions=kv_precisions,
+        scale_out=scale_out,
     )
     return with_plan_intervals(
         case,
@@ -226,6 +230,9 @@ def plan(
         reuse_of(request),
     )
 
+
+DEFAULT_NPUS = 384
+"""NPUs to plan for where nobody says how many, if the machine has them. [-]"""
 
 LIMITS = ("tpot", "ttft", "e2e")
 NUMBERS: dict[str, Dimension] = {
@@ -286,7 +293,7 @@ def vary_plan(case: Case, vary: str, **asked: Any) -> list[Varied]:
 def plan_request(
     case: Case,
     *,
-    npus: int,
+    npus: int | None,
     slo: Mapping[str, Any] | str | None,
     objective: Objective,
     rate: float | str | None,
@@ -296,6 +303,7 @@ def plan_request(
     reuse: float,
     without: Iterable[str],
     kv_precisions: Iterable[str],
+    scale_out: bool,
 ) -> Request:
     """A checked planning problem; operands as in `plan`.
 
@@ -305,6 +313,7 @@ def plan_request(
         With every value that is out of bounds or unknown, at once.
     """
     total, node = int(case.hardware.total_npus), int(case.hardware.npus_per_node)
+    npus = min(DEFAULT_NPUS, total) if npus is None else npus
     problems: list[Problem] = []
 
     def check(fine: bool, message: str, hint: str) -> None:
@@ -354,6 +363,7 @@ def plan_request(
         reuse=reuse,
         without=frozenset(without),
         kv_precisions=tuple(kv_precisions),
+        scale_out=scale_out or case.engine.scale_out,
     )
 
 
@@ -526,7 +536,7 @@ def compare_plans(
     a: Name | Case,
     b: Name | Case,
     *,
-    npus: int = 384,
+    npus: int | None = None,
     npus_b: int | None = None,
     slo: Mapping[str, Any] | str | None = None,
     slo_b: Mapping[str, Any] | str | None = None,

@@ -15,8 +15,14 @@ def plan(
     hardware: options.HardwareOption = None,
     engine: options.EngineOption = None,
     npus: Annotated[
-        int, typer.Option(parser=options.whole("--npus"), metavar="N", help="NPUs to spend.")
-    ] = 384,
+        int | None,
+        typer.Option(
+            parser=options.whole("--npus"),
+            metavar="N",
+            help="NPUs to spend; by default all of the machine, at most 384.",
+            show_default=False,
+        ),
+    ] = None,
     slo: Annotated[
         str | None,
         typer.Option(
@@ -73,6 +79,10 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    scale_out: Annotated[
+        bool,
+        typer.Option("--scale-out", help="Let an instance reach beyond one scale-up network."),
+    ] = False,
     frontier: Annotated[
         bool, typer.Option("--frontier", help="Show the throughput-TPOT frontier too.")
     ] = False,
@@ -116,6 +126,7 @@ def plan(
         "spare_nodes": spare_nodes,
         "reuse": reuse,
         "without": without or (),
+        "scale_out": scale_out,
         "kv_precisions": kv_precision.split(",") if kv_precision else (),
     }
     case = api.load_case(workload, hardware=hardware, engine=engine, settings=settings or ())

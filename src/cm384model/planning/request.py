@@ -45,6 +45,8 @@ class Request:
         Choices taken from the planner, of `ABLATIONS`.
     kv_precisions : tuple of str
         Precisions of the KV cache to choose from; empty means the model's own.
+    scale_out : bool
+        Whether an instance may reach beyond one scale-up network.
     """
 
     npus: int
@@ -57,3 +59,4 @@ class Request:
     reuse: float = 0.0
     without: frozenset[str] = field(default_factory=frozenset)
     kv_precisions: tuple[str, ...] = ()
+    scale_out: bool = False

@@ -158,4 +158,5 @@ class PlanResult:
     frontier: tuple[FrontierPoint, ...] = ()
     mixed: MixedPools | None = None
     weakest_inputs: tuple[WeakInput, ...] = ()
+    notes: tuple[str, ...] = ()
     schema: int = SCHEMA

@@ -102,9 +102,10 @@ def load_case(
         For unknown names, faulty files and faulty settings.
     """
     traffic = load_workload(workload)
+    machine = load_hardware(hardware or traffic.defaults.hardware or DEFAULT_HARDWARE)
     specs = {
-        "hardware": load_hardware(hardware or traffic.defaults.hardware or DEFAULT_HARDWARE),
-        "engine": load_engine(engine or traffic.defaults.engine or DEFAULT_ENGINE),
+        "hardware": machine,
+        "engine": load_engine(engine or traffic.defaults.engine or machine.engine or DEFAULT_ENGINE),
         "model": load_model(model) if model else load_model_of(traffic),
         "workload": traffic,
     }

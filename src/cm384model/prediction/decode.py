@@ -14,6 +14,7 @@ from cm384model.prediction.families.interface import Flow, linear
 from cm384model.prediction.memory import Memory, decode_memory
 from cm384model.prediction.operators import ELEMENT_BYTES, Die, collective, gemm
 from cm384model.prediction.placement import Placement
+from cm384model.prediction.precision import check_precisions
 from cm384model.prediction.system import System
 from cm384model.prediction.terms import Term, merged, overhead_term, total_time
 
@@ -109,6 +110,7 @@ def decode_step(system: System, deployment: DecodeDeployment) -> DecodeStep:
     cores; the longer one sets the pace, and the streams meet once per microbatch. Where a mixture runs
     beside dense blocks of its layer, one batch hides its exchanges behind them as well.
     """
+    check_precisions(system)
     d, engine = deployment, system.engine
     family = feed_forward_of(system.model)
     placement = family.place(system.hardware, system.model, d.ep, d.redundant_experts)

@@ -20,6 +20,7 @@ from cm384model.prediction.memory import (
 )
 from cm384model.prediction.operators import Die, gemm, operator
 from cm384model.prediction.placement import Placement
+from cm384model.prediction.precision import check_precisions
 from cm384model.prediction.system import System
 from cm384model.prediction.terms import Term, merged, overhead_term, total_time
 
@@ -102,6 +103,7 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
     work, and their outputs after. With two microbatches a share of the communication of one half
     hides behind the compute of the other.
     """
+    check_precisions(system)
     d, engine, a = with_attention_tp(system, deployment), system.engine, system.model.architecture
     family = feed_forward_of(system.model)
     placement = family.place(system.hardware, system.model, d.ep, d.redundant_experts)

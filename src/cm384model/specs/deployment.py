@@ -64,7 +64,7 @@ class Field:
 
 
 BALANCES = ("perfect", "eplb", "none")
-PRECISIONS = ("bf16", "int8", "fp8", "w8a8_dynamic")
+PRECISIONS = ("bf16", "int8", "fp8", "fp4", "w8a8_dynamic")
 
 _EP = Field("expert-parallel degree, in dies", low=1, whole=True)
 _MICROBATCHES = Field("1 serial, 2 two interleaved streams", low=1, high=2, whole=True)
@@ -72,6 +72,7 @@ _BALANCE = Field("balance of the experts", words=BALANCES)
 _IMBALANCE = Field("load of the busiest die over the mean; overrides balance", low=1, high=64)
 _REDUNDANT = Field("redundant copies of routed experts", high=1024, whole=True)
 _TP = Field("dies that share the heads of their requests", low=1, high=128, whole=True)
+_SCALE_OUT = Field("whether an instance may reach beyond one scale-up network", words=("no", "yes"))
 
 DECODE_FIELDS = {
     "ep": _EP,
@@ -86,6 +87,7 @@ DECODE_FIELDS = {
     "balance": _BALANCE,
     "imbalance": _IMBALANCE,
     "redundant_experts": _REDUNDANT,
+    "scale_out": _SCALE_OUT,
 }
 
 PREFILL_FIELDS = {
@@ -99,6 +101,7 @@ PREFILL_FIELDS = {
     "balance": _BALANCE,
     "imbalance": _IMBALANCE,
     "redundant_experts": _REDUNDANT,
+    "scale_out": _SCALE_OUT,
 }
 
 COLOCATED_FIELDS = {
