@@ -211,6 +211,11 @@ OPERATOR_FIELDS: dict[str, dict[str, Field]] = {
         "heads": _COUNT,
         "aic_share": Field("share of the cores", low=0.01, high=1),
     },
+    "sparse_attention": {
+        "tokens_per_die": _TOKENS,
+        "positions": Field("cached positions that each token attends to", low=1),
+        "heads": _COUNT,
+    },
     "mla_prefill": {
         "tokens_per_die": _TOKENS,
         "prompt_len": Field("tokens of one prompt", "tokens", low=1),
