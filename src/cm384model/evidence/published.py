@@ -124,7 +124,7 @@ class Row:
 
     ``against`` makes it a ratio: quantity at ``against`` over quantity at ``at``. A row with a
     ``reason`` is listed and not predicted. ``model`` is empty where it is that of the workload.
-    ``acceptance`` are the ends between which the source leaves the acceptance of a draft open.
+    ``acceptance`` gives the ends between which the source leaves the acceptance of a draft open.
     """
 
     id: str
@@ -150,7 +150,7 @@ class Row:
 
     @property
     def kind(self) -> str:
-        """The first word of the subject: op, decode, prefill, colocated, caching or another of `QUANTITIES`."""
+        """The first word of the subject: one of `QUANTITIES`."""
         return self.subject.partition(" ")[0]
 
     def located(self, error: SpecError) -> SpecError:
@@ -246,7 +246,9 @@ def dimension_of(line: Line) -> Dimension:
     if kind not in QUANTITIES or (kind == "op" and not operator):
         names = [f"op {name}" for name in OPERATOR_FIELDS]
         message = with_suggestion(f"unknown subject '{subject}'", subject, [*QUANTITIES, *names])
-        raise line.error(message, subject, "one of decode, prefill, colocated, disaggregated, caching, loading, op NAME")
+        raise line.error(
+            message, subject, "one of decode, prefill, colocated, disaggregated, caching, loading, op NAME"
+        )
     if kind == "op" and operator not in OPERATOR_FIELDS:
         message = with_suggestion(f"there is no operator '{operator}'", operator, OPERATOR_FIELDS)
         raise line.error(message, operator, "cm384 list operators tells them all")

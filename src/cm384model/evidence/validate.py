@@ -84,7 +84,7 @@ class ErrorSummary:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many never-fitted rows lie within their 80 % interval; runs to the end, which set theirs, left out."""
+    """How many never-fitted rows lie within their 80 % interval, but for runs to the end, which set it."""
 
     rows: int
     within_interval: int

@@ -94,7 +94,9 @@ def load_case(
     model: str | Path | None = None,
     settings: Iterable[str] = (),
 ) -> Case:
-    """Load a case by names or files and apply ``PATH=VALUE`` settings to it; ``model`` by default the workload's.
+    """Load a case by names or files and apply ``PATH=VALUE`` settings to it.
+
+    The model is that of the workload if none is given.
 
     Raises
     ------

@@ -41,7 +41,9 @@ def read_run(case: Case, at: At) -> dict[str, Any]:
         For unknown names, values out of bounds, sizes that are no whole number of NPUs.
     """
     given = read_at(at, DISAGGREGATED_FIELDS, "a disaggregated run")
-    require(given, ("ep", "prefill_ep", "concurrency", "prompts"), "disaggregated", "--at ep=32,prefill_ep=16")
+    require(
+        given, ("ep", "prefill_ep", "concurrency", "prompts"), "disaggregated", "--at ep=32,prefill_ep=16"
+    )
     check_ep(case, given["ep"])
     check_ep(case, given["prefill_ep"])
     check_tp(case, given)
@@ -100,7 +102,11 @@ def _prefill(
         filled_prefill(
             case,
             {
-                **{name: given[name] for name in ("balance", "imbalance", "reuse", "redundant_experts") if name in given},
+                **{
+                    name: given[name]
+                    for name in ("balance", "imbalance", "reuse", "redundant_experts")
+                    if name in given
+                },
                 "ep": ep,
                 "tokens_per_npu": prompts * prompt_len * case.hardware.dies_per_npu / ep,
                 "microbatches": 1.0,
