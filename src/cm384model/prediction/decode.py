@@ -46,6 +46,8 @@ class DecodeDeployment:
         Extra copies of popular experts. [-]
     attention_tp : numeric
         Dies that share the heads of their requests; 1 is data-parallel attention. [-]
+    expert_tp : numeric
+        Dies that split the columns of their experts; 1 has whole experts. [-]
     """
 
     ep: Numeric
@@ -58,6 +60,7 @@ class DecodeDeployment:
     imbalance: Numeric
     redundant_experts: Numeric
     attention_tp: Numeric = 1.0
+    expert_tp: Numeric = 1.0
 
 
 @dataclass(frozen=True)
@@ -113,11 +116,11 @@ def decode_step(system: System, deployment: DecodeDeployment) -> DecodeStep:
     check_precisions(system)
     d, engine = deployment, system.engine
     family = feed_forward_of(system.model)
-    placement = family.place(system.hardware, system.model, d.ep, d.redundant_experts)
+    placement = family.place(system.hardware, system.model, d.ep, d.redundant_experts, d.expert_tp)
     tokens = d.batch_per_die * (1 + d.draft_tokens)
 
     layer = _main_layer(system, d, placement, tokens)
-    leading = _leading_layers(system, d, tokens)
+    leading = _leading_layers(system, d, placement, tokens)
     drafting = _draft_layers(system, d, placement, layer)
     head = _head(system, d, d.batch_per_die * (1 + d.draft_tokens))
     draft_head = _head(system, d, d.batch_per_die)
@@ -234,10 +237,10 @@ def _flow(system: System, d: DecodeDeployment) -> Flow:
     )
 
 
-def _leading_layers(system: System, d: DecodeDeployment, tokens: Numeric) -> list[Term]:
+def _leading_layers(system: System, d: DecodeDeployment, placement: Placement, tokens: Numeric) -> list[Term]:
     """The leading dense layers, if there are any: the whole batch on all cores, one part after the other."""
     family, die = feed_forward_of(system.model), system.die(1.0, 1.0)
-    feed_forward = family.leading_terms(die, system.model, tokens, _flow(system, d))
+    feed_forward = family.leading_terms(die, system.model, tokens, placement, _flow(system, d))
     if not feed_forward:
         return []
     attention_terms = _attention_terms(system, d, die, d.batch_per_die, tokens)

@@ -167,6 +167,7 @@ def decode_deployment(case: Case, at: At) -> DecodeDeployment:
     if given.get("draft_tokens", 0) > 0 and case.model.architecture.mtp_layers.si == 0:
         raise SpecError.of(f"model {case.model.name} has no MTP layer to draft with", "draft_tokens=0")
     check_tp(case, given)
+    check_expert_tp(case, given)
     deployment = filled_decode(case, given)
     check_scale_out(case, deployment, given.get("scale_out"))
     if deployment.microbatches > 1 and "attention_aic_share" not in given:
@@ -187,6 +188,7 @@ def filled_decode(case: Case, given: Mapping[str, Any]) -> DecodeDeployment:
         attention_aic_share=given.get("attention_aic_share", 1.0),
         draft_tokens=given.get("draft_tokens", 0.0),
         attention_tp=_attention_tp(case, given),
+        expert_tp=given.get("expert_tp", 1.0),
         acceptance=given.get("acceptance", case.workload.serving.acceptance.si),
         imbalance=_imbalance(case, given),
         redundant_experts=given.get("redundant_experts", case.engine.layout.redundant_experts.si),
@@ -218,6 +220,8 @@ def prefill_deployment(case: Case, at: At) -> PrefillDeployment:
     require(given, ("ep", "tokens_per_npu"), "prefill", "--at ep=32,tokens_per_npu=16384")
     check_ep(case, given["ep"])
     check_tp(case, given)
+    check_expert_tp(case, given)
+    check_stages(case, given)
     if _attention_tp(case, given) > 1 and not attention_of(case.model).SPLITS_PREFILL:
         raise SpecError.of(
             f"the attention weights of {case.model.name} are not split in prefill", "attention_tp=1"
@@ -245,6 +249,11 @@ def filled_prefill(case: Case, given: Mapping[str, Any]) -> PrefillDeployment:
         reuse=given.get("reuse", 0.0),
         plane=given.get("plane", "ub"),
         attention_tp=_attention_tp(case, given),
+        expert_tp=given.get("expert_tp", 1.0),
+        context_parallel=given.get("context_parallel", 0.0),
+        pipeline_stages=given.get("pipeline_stages", 1.0),
+        chunks=given.get("chunks", 1.0),
+        balanced_chunks=given.get("balanced_chunks", 1.0),
         redundant_experts=given.get("redundant_experts", case.engine.layout.redundant_experts.si),
     )
 
@@ -315,6 +324,49 @@ def check_tp(case: Case, given: Mapping[str, Any]) -> None:
 def _used(path: str, quantity: Quantity) -> EfficiencyUsed:
     name = path.removeprefix("hardware.")
     return EfficiencyUsed(name, float(quantity.value), quantity.unit, quantity.origin, quantity.confidence)
+
+
+def check_expert_tp(case: Case, given: Mapping[str, Any]) -> None:
+    """Refuse an expert TP that does not divide the dies of a stage and the columns of an expert.
+
+    Raises
+    ------
+    SpecError
+    """
+    expert_tp = given.get("expert_tp", 1.0)
+    if expert_tp == 1:
+        return
+    width = getattr(case.model.architecture, "moe_intermediate", None)
+    if width is None:
+        raise SpecError.of(f"model {case.model.name} has no experts to split", "expert_tp=1")
+    if given["ep"] / given.get("pipeline_stages", 1.0) % expert_tp or width.si % expert_tp:
+        raise SpecError.of(
+            f"expert_tp = {expert_tp:g} does not divide the dies of a stage and the {width.si:g} "
+            f"columns of an expert of {case.model.name}",
+            "allowed: a common divisor, such as 1, 2, 4 or 8",
+        )
+
+
+def check_stages(case: Case, given: Mapping[str, Any]) -> None:
+    """Refuse parts of prompts and stages of layers that do not fill the dies of an instance.
+
+    Raises
+    ------
+    SpecError
+    """
+    stages, parts = given.get("pipeline_stages", 1.0), max(given.get("context_parallel", 0.0), 1.0)
+    group = _attention_tp(case, given) * parts * stages
+    if given["ep"] % group:
+        raise SpecError.of(
+            f"attention_tp x context_parallel x pipeline_stages = {group:g} does not divide ep = "
+            f"{given['ep']:g}",
+            "take a divisor",
+        )
+    layers = float(np.min(case.model.architecture.layers.si))
+    if stages > layers:
+        raise SpecError.of(
+            f"pipeline_stages = {stages:g} is more than the {layers:g} layers of {case.model.name}"
+        )
 
 
 def scalars(deployment: Any) -> dict[str, float | str]:

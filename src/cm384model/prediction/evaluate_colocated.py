@@ -20,6 +20,8 @@ from cm384model.prediction.colocated import (
 from cm384model.prediction.evaluate import (
     At,
     check_ep,
+    check_expert_tp,
+    check_stages,
     check_tp,
     filled_decode,
     filled_prefill,
@@ -84,6 +86,8 @@ def read_colocated(case: Case, at: At) -> dict[str, Any]:
         raise SpecError.of("prompts needs concurrency", "for example --at concurrency=64,prompts=256")
     check_ep(case, given["ep"])
     check_tp(case, given)
+    check_expert_tp(case, given)
+    check_stages(case, given)
     if given.get("draft_tokens", 0) > 0 and case.model.architecture.mtp_layers.si == 0:
         raise SpecError.of(f"model {case.model.name} has no MTP layer to draft with", "draft_tokens=0")
     if case_of_lengths(case, given).workload.traffic.output_len.si < 2:
@@ -146,7 +150,9 @@ def colocated_deployment(case: Case, given: Mapping[str, Any]) -> ColocatedDeplo
     if "tokens_per_npu" in given:
         tokens_per_npu = given["tokens_per_npu"]
     else:
-        groups = ep / np.maximum(attention_ranks(case.system, ep), prefill_tp)
+        parts = given.get("context_parallel", 0.0)
+        ranks = np.where(np.equal(parts, 0), attention_ranks(case.system, ep), prefill_tp * parts)
+        groups = ep / np.maximum(ranks, prefill_tp)
         ended = batch * ep * expected_tokens(decode.draft_tokens, decode.acceptance) / (output_len - 1)
         tokens_per_npu = np.maximum(groups, ended) * prompt_len / (ep / dies_per_npu)
     prefill = filled_prefill(
@@ -180,6 +186,7 @@ def _values(given: Mapping[str, Any], deployment: ColocatedDeployment) -> dict[s
         "prompt_len": prefill["prompt_len"],
         "output_len": float(deployment.output_len),
         "tokens_per_npu": prefill["tokens_per_npu"],
+        "context_parallel": prefill["context_parallel"],
         "prefill_microbatches": prefill["microbatches"],
         "mixed_overlap": float(deployment.mixed_overlap),
         "reuse": prefill["reuse"],

@@ -18,8 +18,8 @@ from cm384model.prediction.evaluate import (
     filled_prefill,
     prefill_deployment,
 )
+from cm384model.prediction.families import feed_forward_of
 from cm384model.prediction.memory import Memory, decode_memory, prefill_memory
-from cm384model.prediction.placement import place_experts
 from cm384model.prediction.prefill import PrefillDeployment
 from cm384model.specs.deployment import DECODE_FIELDS, PREFILL_FIELDS, read_at
 from cm384model.specs.overrides import apply_overrides
@@ -115,7 +115,9 @@ class Question:
 def memory_of(case: Case, deployment: Deployment) -> Memory:
     """Ledger of a die of a deployment, as `predict` has it. [B]"""
     system = case.system
-    placement = place_experts(system.hardware, system.model, deployment.ep, deployment.redundant_experts)
+    d, stages = deployment, getattr(deployment, "pipeline_stages", 1.0)
+    place = feed_forward_of(system.model).place
+    placement = place(system.hardware, system.model, d.ep / stages, d.redundant_experts, d.expert_tp)
     if isinstance(deployment, DecodeDeployment):
         return decode_memory(system, deployment, placement)
     tokens_per_die = deployment.tokens_per_npu / system.hardware.npu.dies.si

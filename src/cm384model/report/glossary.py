@@ -108,6 +108,11 @@ ttft_slack_s | s | what is left of the TTFT limit
 queue_time_s | s | mean time to the end of prefill, at the rate served, beyond that of a full batch
 utilisation | - | share of the capacity that the rate uses
 attention_tp | - | dies that share the heads of their requests in decode
+expert_tp | - | dies that split the columns of their experts
+context_parallel | - | parts of the sequence of a prompt in prefill; 0 as the engine has it
+pipeline_stages | - | stages of the layers in prefill, each on its share of the dies
+chunks | - | parts of a prefill batch that follow each other through the stages
+balanced_chunks | - | whether these parts take equal time (1) or have equal tokens (0)
 kv_precision | - | precision of the KV cache
 binding | - | limit that costs the plan most requests per second
 marginals | - | what single changes would be worth to the best plan

@@ -46,9 +46,20 @@ def heading(case: Case, phase: str, deployment: Mapping[str, Any]) -> str:
     )
 
 
+PLAIN = {
+    "expert_tp": 1,
+    "context_parallel": 0,
+    "pipeline_stages": 1,
+    "chunks": 1,
+    "balanced_chunks": 1,
+}
+"""Layouts that most deployments do not have: not worth a word where they stay at this."""
+
+
 def settings(deployment: Mapping[str, Any]) -> str:
     """A deployment as ``name=value`` words."""
-    return " ".join(f"{name}={setting(value)}" for name, value in deployment.items())
+    shown = {name: value for name, value in deployment.items() if PLAIN.get(name) != value}
+    return " ".join(f"{name}={setting(value)}" for name, value in shown.items())
 
 
 def _figures(prediction: Prediction) -> Table:
@@ -170,7 +181,10 @@ def terms_of(terms: Iterable[TermResult], hidden: float, total_name: str) -> Tab
 def memory_table(memory: MemoryResult) -> Table:
     """The ledger of one die: what is there, what takes it, what is left."""
     parts = dict(memory.parts_bytes)
-    of_buffers = ("exchange_buffers", "latent_gather", "activations")
+    of_buffers = (
+        *("exchange_buffers", "latent_gather", "head_exchange", "context_gather", "token_gather"),
+        "activations",
+    )
     buffers = {name: parts.pop(name) for name in of_buffers if name in parts}
     rows = [_row("capacity", memory.capacity_bytes, memory), _row("weights", memory.weights_bytes, memory)]
     rows += [_row(f"  {name}", size, memory) for name, size in parts.items() if size]

@@ -73,6 +73,12 @@ _IMBALANCE = Field("load of the busiest die over the mean; overrides balance", l
 _REDUNDANT = Field("redundant copies of routed experts", high=1024, whole=True)
 _TP = Field("dies that share the heads of their requests", low=1, high=128, whole=True)
 _SCALE_OUT = Field("whether an instance may reach beyond one scale-up network", words=("no", "yes"))
+_EXPERT_TP = Field("dies that split the columns of their experts", low=1, high=128, whole=True)
+_CP = Field(
+    "parts of the sequence of a prompt, each on attention_tp dies; 0 as the engine has it",
+    high=128,
+    whole=True,
+)
 
 DECODE_FIELDS = {
     "ep": _EP,
@@ -82,6 +88,7 @@ DECODE_FIELDS = {
     "attention_aic_share": Field("cores of the attention stream; best split by default", low=0.01, high=0.99),
     "attention_tp": _TP,
     "draft_tokens": Field("draft tokens per iteration (MTP)", high=4, whole=True),
+    "expert_tp": _EXPERT_TP,
     "acceptance": Field("probability that a draft is accepted", high=1),
     "kv_len": Field("mean context of a request, in tokens", "tokens", low=1),
     "balance": _BALANCE,
@@ -97,6 +104,11 @@ PREFILL_FIELDS = {
     "reuse": Field("share of prompt tokens whose cache comes from the pool", high=0.999),
     "plane": Field("network between pool and dies", words=("ub", "vpc")),
     "attention_tp": _TP,
+    "expert_tp": _EXPERT_TP,
+    "context_parallel": _CP,
+    "pipeline_stages": Field("stages of the layers, each on its share of the dies", low=1, whole=True),
+    "chunks": Field("parts of a batch that follow each other through the stages", low=1, whole=True),
+    "balanced_chunks": Field("1 parts of equal time, 0 of equal tokens", high=1, whole=True),
     "microbatches": _MICROBATCHES,
     "balance": _BALANCE,
     "imbalance": _IMBALANCE,
@@ -119,6 +131,8 @@ COLOCATED_FIELDS = {
     "reuse": PREFILL_FIELDS["reuse"],
     "plane": PREFILL_FIELDS["plane"],
     "attention_tp": _TP,
+    "expert_tp": _EXPERT_TP,
+    "context_parallel": _CP,
     "microbatches": Field("of decode: 1 serial, 2 two interleaved streams", low=1, high=2, whole=True),
     "prefill_microbatches": Field("of prefill: 1 serial, 2 interleaved", low=1, high=2, whole=True),
     "attention_aic_share": DECODE_FIELDS["attention_aic_share"],

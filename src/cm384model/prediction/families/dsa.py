@@ -22,6 +22,7 @@ from cm384model.specs.spec import Constants
 
 __all__ = [
     "SPLITS_PREFILL",
+    "SPLITS_UNASKED",
     "decode_terms",
     "kv_bytes_per_token",
     "parameters",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 SPLITS_PREFILL = False
+SPLITS_UNASKED = False
 
 
 def decode_terms(
@@ -154,12 +156,17 @@ def prefill_terms(die: Die, model: Model, prompts: Prompts, constants: Constants
         core_term(die, model, tokens, picked / computed, heads, precision),
         *mla.epilog(die, model, tokens, 1.0, constants.vector_efficiency.si),
     ]
-    if not prompts.shared:
+    if not prompts.shared and not prompts.gathers:
         return LayerTerms(terms)
     message = tokens * gathered(a) * ELEMENT_BYTES["bf16"]
     return LayerTerms(
-        [*terms, collective(die, "all_gather", "latent_gather", message, prompts.ranks)], ("latent_gather",)
+        [*terms, collective(die, "all_gather", "latent_gather", message, parts(prompts))], ("latent_gather",)
     )
+
+
+def parts(prompts: Prompts) -> Numeric:
+    """Dies that have a part of every prompt. [-]"""
+    return np.maximum(prompts.ranks, prompts.cp)
 
 
 def gathered(shapes: SparseLatent) -> Numeric:
@@ -194,4 +201,4 @@ def parameters(model: Model) -> Numeric:
 def prefill_buffers(model: Model, prompts: Prompts) -> dict[str, Numeric]:
     """The gathered latents and index keys. [B]"""
     per_token = gathered(sparse(model)) * ELEMENT_BYTES["bf16"]
-    return {"latent_gather": prompts.ranks * prompts.tokens * per_token}
+    return {"latent_gather": parts(prompts) * prompts.tokens * per_token}

@@ -58,7 +58,7 @@ def leading_layers(model: Model) -> Numeric:
     return 0.0
 
 
-def leading_terms(die: Die, model: Model, tokens: Numeric, flow: Flow) -> list[Term]:
+def leading_terms(die: Die, model: Model, tokens: Numeric, placement: Placement, flow: Flow) -> list[Term]:
     """There is no leading layer."""
     return []
 
