@@ -252,14 +252,20 @@ class Hardware(Spec):
             found.append(
                 f"{self.name} is announced: peaks, memory and links are its maker's figures, none is measured"
             )
-        numbers = [node for _, node in nodes(self.ops, "ops.") if isinstance(node, Quantity)]
-        carried = Counter(number.carried_from for number in numbers if number.carried_from)
+        carried = self.carried_from()
         if carried:
             found.append(
-                f"{carried.total()} of {len(numbers)} operator constants of {self.name} are carried over "
-                f"from {' and '.join(carried)}, not measured here"
+                f"{sum(carried.values())} of {len(self._constants())} operator constants of {self.name} are "
+                f"carried over from {' and '.join(carried)}, not measured here"
             )
         return tuple(found)
+
+    def carried_from(self) -> dict[str, int]:
+        """How many operator constants are those of other machines, by their names."""
+        return Counter(number.carried_from for number in self._constants() if number.carried_from)
+
+    def _constants(self) -> list[Quantity]:
+        return [node for _, node in nodes(self.ops) if isinstance(node, Quantity)]
 
 
 def derived_names() -> list[str]:
