@@ -22,6 +22,7 @@ from cm384model.prediction.memory import (
 )
 from cm384model.prediction.operators import ELEMENT_BYTES, Die, gemm, operator, transfer
 from cm384model.prediction.placement import Placement
+from cm384model.prediction.precision import check_precisions
 from cm384model.prediction.system import System
 from cm384model.prediction.terms import Term, merged, overhead_term, total_time
 
@@ -124,6 +125,7 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
     hides behind the compute of the other. With stages, chunks of the batch follow each other; the
     stage with most layers sets the pace.
     """
+    check_precisions(system)
     d, engine, a = with_attention_tp(system, deployment), system.engine, system.model.architecture
     family = feed_forward_of(system.model)
     stages, chunks, share = d.pipeline_stages, d.chunks, stage_share(system, d.pipeline_stages)
