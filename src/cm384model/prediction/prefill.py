@@ -165,11 +165,10 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
     if not np.all(np.equal(stages, 1)):
         batch_time = _through_stages(d, interval / chunks, terms)
         terms.append(overhead_term("pipeline_fill", batch_time - interval))
-    if not np.all(np.equal(d.reuse, 0)):
-        computed = tokens_per_die * (1 - d.reuse) * np.where(np.equal(d.reuse, 0), 0, 1)
-        store = cache_store(system.die(1.0, 1.0), system, computed, d.plane, d.prompt_len)
-        terms.append(store)
-        interval, hidden = interval + store.time, hidden + store.time
+    stored = np.where(np.equal(d.reuse, 0), 0, tokens_per_die * (1 - d.reuse))
+    store = cache_store(system.die(1.0, 1.0), system, stored, d.plane, d.prompt_len)
+    terms.append(store)
+    interval, hidden = interval + store.time, hidden + store.time
     return PrefillBatch(
         batch_time=batch_time,
         interval=interval,
