@@ -101,11 +101,11 @@ def with_operator_interval(case: Case, at: At, prediction: OperatorPrediction) -
     return replace(prediction, **_ends(found, ("time_s",), residual(case, f"op {name}", operands)))
 
 
-def with_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> PlanResult:
+def with_plan_intervals(case: Case, result: PlanResult) -> PlanResult:
     """Every plan with intervals on TPOT, TTFT and requests per second, and the winner's weakest inputs."""
     if not result.plans:
         return result
-    found = [plan_uncertainty(case, plan, reuse) for plan in result.plans]
+    found = [plan_uncertainty(case, plan) for plan in result.plans]
     error = residual(case, "decode", "")
     names = ("tpot_s", "ttft_s", "requests_per_s")
     plans = tuple(
@@ -118,7 +118,7 @@ def with_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> P
     return replace(result, plans=plans, weakest_inputs=weakest)
 
 
-def plan_uncertainty(case: Case, plan: Plan, reuse: float = 0.0) -> Uncertainty:
+def plan_uncertainty(case: Case, plan: Plan) -> Uncertainty:
     """Effects of every input on the TPOT, the TTFT and the request rate of a plan.
 
     The pools stay as they are, and so does the share of their capacity that they serve.
@@ -140,20 +140,21 @@ def plan_uncertainty(case: Case, plan: Plan, reuse: float = 0.0) -> Uncertainty:
         "microbatches": p.microbatches,
         "redundant_experts": p.redundant_experts,
     }
-    if reuse > 0:
-        prefill_at["reuse"] = reuse
+    if p.reuse > 0:
+        prefill_at |= {"reuse": p.reuse, "plane": p.plane}
     served = plan.requests_per_s / min(d.capacity_requests_per_s, p.capacity_requests_per_s)
     in_prefill = plan.ttft_s - plan.kv_transfer_s - d.step_time_s  # at one load it goes with the batch
     usual = prefill_outputs(case, prefill_deployment(case, prefill_at))[0].batch_time
 
     def outputs(varied: Case) -> dict[str, Numeric]:
-        step, _ = decode_outputs(varied, decode_deployment(varied, decode_at))
+        decoding = varied.with_kv_precision(d.kv_precision)
+        step, _ = decode_outputs(decoding, decode_deployment(decoding, decode_at))
         batch, _ = prefill_outputs(varied, prefill_deployment(varied, prefill_at))
         decode_rate = d.dies * d.batch_per_die / (traffic.output_len.si * step.tpot)
         prefill_rate = p.capacity_requests_per_s * usual / batch.batch_time
         return {
             "tpot_s": step.tpot,
-            "ttft_s": in_prefill * batch.batch_time / usual + kv_transfer_time(varied) + step.step_time,
+            "ttft_s": in_prefill * batch.batch_time / usual + kv_transfer_time(decoding) + step.step_time,
             "requests_per_s": served * np.minimum(decode_rate, prefill_rate),
         }
 

@@ -57,7 +57,6 @@ class Problem:
 
     request: Request
     npus: int
-    transfer: float
     output_len: float
     decode: Options
     prefill: Options
@@ -65,7 +64,7 @@ class Problem:
     def budget(self, rows: np.ndarray) -> np.ndarray:
         """What is left of TTFT for queueing and prefill beside each decode option. [s]"""
         slo, decode = self.request.slo, self.decode
-        after = self.transfer + decode.delay[rows]
+        after = decode.transfer[rows] + decode.delay[rows]
         limit = np.minimum(slo.ttft, slo.e2e - self.output_len * decode.tpot[rows])
         left: np.ndarray = limit - after
         return left
@@ -76,7 +75,7 @@ class Problem:
         return most
 
     def prefill_delay(self, rate: Numeric, option: np.ndarray, instances: Numeric) -> np.ndarray:
-        """Mean queueing and prefill time of a pool at a rate. [s]"""
+        """Mean queueing and prefill time of a pool at a rate, infinite above what its cache carries. [s]"""
         p = self.prefill
         delay: np.ndarray = prefill_delay(
             rate,
@@ -85,7 +84,7 @@ class Problem:
             full_time=p.delay[option],
             alone_time=p.alone[option],
         )
-        return delay
+        return np.where(rate <= p.most[option] * (1 + 1e-12), delay, np.inf)
 
     def ttft_p95(self, pools: Pools, row: int) -> float:
         """95th percentile of TTFT of one combination. [s]"""
@@ -97,7 +96,8 @@ class Problem:
             full_time=p.delay[option],
             alone_time=p.alone[option],
         )
-        return float(delay + self.transfer + self.decode.delay[int(pools.decode[row])])
+        decode, beside = self.decode, int(pools.decode[row])
+        return float(delay + decode.transfer[beside] + decode.delay[beside])
 
 
 def best_pools(problem: Problem) -> Pools:
@@ -186,7 +186,7 @@ def _completed(problem: Problem, decode: np.ndarray, instances: np.ndarray, rate
         fits = total <= problem.npus
         rows, step, total = rows[fits], step[fits], total[fits]
         option = decode[rows]
-        ttft = stairs.delay[step] + problem.transfer + problem.decode.delay[option]
+        ttft = stairs.delay[step] + problem.decode.transfer[option] + problem.decode.delay[option]
         parts.append(
             Pools(
                 option,
@@ -248,9 +248,9 @@ def _most_rate(problem: Problem) -> Pools:
 
 def _best_beside(problem: Problem, left: np.ndarray, each: np.ndarray) -> np.ndarray:
     """Highest rate of a prefill pool within each number of NPUs, given the rate of an instance. [1/s]"""
-    npus = problem.prefill.npus
+    npus, most = problem.prefill.npus, problem.prefill.most
     values, position = np.unique(left, return_inverse=True)
-    best: np.ndarray = np.max(np.floor(values[:, np.newaxis] / npus) * each, axis=1)
+    best: np.ndarray = np.max(np.minimum(np.floor(values[:, np.newaxis] / npus) * each, most), axis=1)
     return best[position]
 
 
@@ -320,10 +320,13 @@ def _sustained(
     Zero where none reaches ``floor``; ``most`` bounds what an instance of each option sustains.
     """
     instances = np.floor(left[:, np.newaxis] / problem.prefill.npus)
-    row, option = np.nonzero((instances * most >= floor[:, np.newaxis] * (1 - 1e-12)) & (instances > 0))
+    least = floor[:, np.newaxis] * (1 - 1e-12)
+    able = (instances * most >= least) & (problem.prefill.most >= least)
+    row, option = np.nonzero(able & (instances > 0))
     each = sustained_rate(problem, option, problem.budget(decode[row]))
     rate = np.zeros(len(decode))
-    np.maximum.at(rate, row, np.minimum(offered[row], instances[row, option] * each))
+    served = np.minimum(instances[row, option] * each, problem.prefill.most[option])
+    np.maximum.at(rate, row, np.minimum(offered[row], served))
     return rate
 
 

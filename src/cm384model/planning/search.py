@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from cm384model.planning.cache_pool import best_with_cache
+from cm384model.planning.caching import cache_levels
 from cm384model.planning.explain import bound_by, less_than_a_node, runner_up, why_infeasible
 from cm384model.planning.marginal import marginals
 from cm384model.planning.mixed import best_mix
-from cm384model.planning.pairs import Pools, Problem, best_pools
+from cm384model.planning.pairs import Pools, Problem
 from cm384model.planning.request import Request
 from cm384model.planning.results import (
     DecodePool,
@@ -21,9 +23,8 @@ from cm384model.planning.results import (
     PlanResult,
     PrefillPool,
 )
-from cm384model.planning.space import Explored, Progress, decode_space, prefill_space, reuse_of
+from cm384model.planning.space import Explored, Progress, decode_space, prefill_space
 from cm384model.prediction.case import Case
-from cm384model.prediction.serving import kv_transfer_time
 
 FRONTIER_POINTS = 24
 
@@ -51,7 +52,7 @@ def plan_case(
     decode = decode_space(case, request, npus, progress=progress)
     prefill = prefill_space(case, request, npus)
     problem = problem_of(case, request, npus, decode, prefill)
-    pools = best_pools(problem)
+    pools = best_with_cache(problem, cache_levels(case, request))
     spaces = {"decode": decode, "prefill": prefill}
     if not len(pools):
         return _result(case, request, (), spaces, why_infeasible(case, problem, decode, prefill), started)
@@ -71,8 +72,8 @@ def plan_case(
 
 def problem_of(case: Case, request: Request, npus: int, decode: Explored, prefill: Explored) -> Problem:
     """What the pools are chosen from and what they must keep."""
-    transfer, output_len = float(kv_transfer_time(case)), float(case.workload.traffic.output_len.si)
-    return Problem(request, npus, transfer, output_len, decode.options, prefill.options)
+    output_len = float(case.workload.traffic.output_len.si)
+    return Problem(request, npus, output_len, decode.options, prefill.options)
 
 
 def mixed_of(problem: Problem, pools: Pools) -> MixedPools | None:
@@ -91,15 +92,16 @@ def mixed_of(problem: Problem, pools: Pools) -> MixedPools | None:
 
 def frontier_of(case: Case, problem: Problem) -> tuple[FrontierPoint, ...]:
     """Most requests per second as a function of the TPOT limit, up to the limit given."""
-    tpot = problem.decode.tpot
+    tpot, levels = problem.decode.tpot, cache_levels(case, problem.request)
     points: list[FrontierPoint] = []
     for limit in np.geomspace(tpot.min(), tpot.max(), FRONTIER_POINTS):
         rows = np.flatnonzero(tpot <= limit * (1 + 1e-12))
         request = replace(problem.request, objective="throughput", top=1)
-        best = best_pools(replace(problem, request=request, decode=problem.decode.take(rows)))
+        within = replace(problem, request=request, decode=problem.decode.take(rows))
+        best = best_with_cache(within, levels)
         if not len(best):
             continue
-        plan = plans_of(case, replace(problem, request=request, decode=problem.decode.take(rows)), best)[0]
+        plan = plans_of(case, within, best)[0]
         if points and plan.requests_per_s <= points[-1].requests_per_s:
             continue
         points.append(
@@ -152,7 +154,7 @@ def _result(
 def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
     """Combinations as plans, in their order."""
     plans: list[Plan] = []
-    reuse = reuse_of(problem.request)
+    levels = cache_levels(case, problem.request)
     for row in range(len(pools)):
         rate, tpot, ttft = (float(column[row]) for column in (pools.rate, pools.tpot, pools.ttft))
         decode = _decode_pool(case, problem, int(pools.decode[row]), int(pools.decode_instances[row]), rate)
@@ -173,15 +175,16 @@ def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
             e2e_s=ttft + problem.output_len * tpot,
             tpot_slack_s=problem.request.slo.tpot - tpot,
             ttft_slack_s=problem.request.slo.ttft - ttft,
-            kv_transfer_s=problem.transfer,
+            kv_transfer_s=float(problem.decode.transfer[int(pools.decode[row])]),
             requests_per_s=rate,
             throughput_tokens_per_s_per_npu=rate * problem.output_len / used,
             throughput_tokens_per_s=rate * problem.output_len,
             concurrency=rate * problem.output_len * tpot,
             relative=_relative(problem, first, rate, used, tpot),
             bound_by="",
+            cache=levels.pool(case, problem.request, prefill.reuse, rate),
         )
-        plans.append(replace(plan, bound_by=bound_by(case, plan, reuse)))
+        plans.append(replace(plan, bound_by=bound_by(case, plan)))
     return tuple(plans)
 
 
@@ -232,6 +235,8 @@ def _prefill_pool(case: Case, problem: Problem, row: int, instances: int, rate: 
         tokens_per_npu=int(at["tokens_per_npu"]),
         microbatches=int(at["microbatches"]),
         redundant_experts=int(at["redundant_experts"]),
+        reuse=float(at["reuse"]),
+        plane=problem.request.cache_plane,
         instances=instances,
         npus=npus * instances,
         dies=int(at["ep"]) * instances,

@@ -1,0 +1,79 @@
+"""The best combinations over every hit rate of the context cache, each with the smallest pool."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cm384model.planning.caching import CacheLevels
+from cm384model.planning.pairs import SAME_RATE, Pools, Problem, best_pools
+
+SAME_POOL = 1e-9
+"""A smaller pool may cost this part of the request rate. [-]"""
+
+
+def best_with_cache(problem: Problem, levels: CacheLevels) -> Pools:
+    """`best_pools` over every hit rate, each combination then with the smallest pool that carries it."""
+    if levels.node is None:
+        return best_pools(problem)
+    rows = within_reach(problem)
+    pools = best_pools(replace(problem, prefill=problem.prefill.take(rows)))
+    return smallest_pools(problem, levels, replace(pools, prefill=rows[pools.prefill.astype(int)]))
+
+
+def within_reach(problem: Problem) -> np.ndarray:
+    """Rows of the prefill options that a shown plan may use, when the highest rate is asked for.
+
+    The best plans of one hit rate are also plans of the whole problem, so that nothing below the
+    last of them is shown: an option has to serve that rate within the largest time left for it.
+    """
+    p, request = problem.prefill, problem.request
+    every = np.arange(len(p))
+    if request.objective != "throughput" or not len(p) or not len(problem.decode):
+        return every
+    highest = np.flatnonzero(p.axes["reuse"] == p.axes["reuse"].max())
+    first = best_pools(replace(problem, prefill=p.take(highest)))
+    if len(first) < request.top:
+        return every
+    instances = (problem.npus - problem.decode.npus.min()) // p.npus
+    able = np.flatnonzero(instances > 0)
+    floor = float(first.rate.min()) * (1 - SAME_RATE) * (1 - 1e-12)
+    most = float(problem.budget(np.arange(len(problem.decode))).max())
+    return able[problem.prefill_delay(floor, able, instances[able]) <= most]
+
+
+def smallest_pools(problem: Problem, levels: CacheLevels, pools: Pools) -> Pools:
+    """Every combination with the prefill option that takes the fewest nodes of DRAM, then the quickest.
+
+    Decode instances, NPUs and limits stay, and so does the rate but for `SAME_POOL`.
+    """
+    found = [_smallest(problem, levels, pools.take(np.array([row]))) for row in range(len(pools))]
+    columns = zip(*(vars(one).values() for one in found), strict=True)
+    return Pools(*(np.concatenate(column) for column in columns)) if found else pools
+
+
+def _smallest(problem: Problem, levels: CacheLevels, one: Pools) -> Pools:
+    p, decode, own = problem.prefill, one.decode.astype(int), one.prefill.astype(int)
+    lower = SAME_POOL if problem.request.objective == "throughput" else 0.0
+    rate = float(one.rate[0]) * (1 - lower)
+    nodes = levels.nodes(np.searchsorted(levels.reuse, p.axes["reuse"]), rate)
+    left = float(one.npus[0] - one.decode_instances[0] * problem.decode.npus[decode[0]])
+    rows = np.flatnonzero((p.npus <= left) & (nodes < nodes[own[0]]))
+    instances = left // p.npus[rows]
+    delay = problem.prefill_delay(rate, rows, instances)
+    kept = delay <= float(problem.budget(decode)[0])
+    if not kept.any():
+        return one
+    rows, instances, delay = rows[kept], instances[kept], delay[kept]
+    best = np.lexsort((delay, nodes[rows]))[:1]
+    ttft = delay[best] + problem.decode.transfer[decode] + problem.decode.delay[decode]
+    total = one.npus - left + instances[best] * p.npus[rows[best]]
+    return replace(
+        one,
+        prefill=rows[best],
+        prefill_instances=instances[best],
+        rate=np.array([rate]),
+        npus=total,
+        ttft=ttft,
+    )
