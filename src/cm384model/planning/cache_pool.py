@@ -26,21 +26,38 @@ def within_reach(problem: Problem) -> np.ndarray:
     """Rows of the prefill options that a shown plan may use, when the highest rate is asked for.
 
     The best plans of one hit rate are also plans of the whole problem, so that nothing below the
-    last of them is shown: an option has to serve that rate within the largest time left for it.
+    last of them is shown: an option has to serve that rate on what the leanest decode pool for it
+    leaves, within the largest time left for prefill.
     """
-    p, request = problem.prefill, problem.request
+    p, d, request = problem.prefill, problem.decode, problem.request
     every = np.arange(len(p))
-    if request.objective != "throughput" or not len(p) or not len(problem.decode):
+    if request.objective != "throughput" or not len(p) or not len(d):
         return every
-    highest = np.flatnonzero(p.axes["reuse"] == p.axes["reuse"].max())
-    first = best_pools(replace(problem, prefill=p.take(highest)))
-    if len(first) < request.top:
-        return every
-    instances = (problem.npus - problem.decode.npus.min()) // p.npus
+    floor = _sure_rate(problem) * (1 - SAME_RATE) * (1 - 1e-12)
+    left = problem.npus - (np.maximum(np.ceil(floor / d.rate * (1 - 1e-12)), 1) * d.npus).min()
+    instances = left // p.npus
     able = np.flatnonzero(instances > 0)
-    floor = float(first.rate.min()) * (1 - SAME_RATE) * (1 - 1e-12)
-    most = float(problem.budget(np.arange(len(problem.decode))).max())
+    most = float(problem.budget(np.arange(len(d))).max())
     return able[problem.prefill_delay(floor, able, instances[able]) <= most]
+
+
+def _sure_rate(problem: Problem) -> float:
+    """A rate that every shown plan reaches: that of the last shown of the best single hit rate. [1/s]
+
+    Up to a hit rate the rate rises with it, above it the pool limits the rate.
+    """
+    p, found = problem.prefill, 0.0
+    reuse = np.unique(p.axes["reuse"])
+    low, high = 0, len(reuse)
+    while low < high:
+        middle = high - 1 if high == len(reuse) else (low + high) // 2
+        rows = np.flatnonzero(p.axes["reuse"] == reuse[middle])
+        best = best_pools(replace(problem, prefill=p.take(rows)))
+        if len(best) >= problem.request.top:
+            found = max(found, float(best.rate.min()))
+        limited = not len(best) or best.rate.max() >= p.most[rows[0]] * (1 - SAME_RATE)
+        low, high = (low, middle) if limited else (middle + 1, high)
+    return found
 
 
 def smallest_pools(problem: Problem, levels: CacheLevels, pools: Pools) -> Pools:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,9 @@ MOST_REUSE = 0.999
 
 LEVEL_STEP = 0.01
 """Step between hit rates to choose from, where the size of a pool goes with the request rate. [-]"""
+
+FINE_STEP = 0.0005
+"""The same around the best of them. [-]"""
 
 
 @dataclass(frozen=True)
@@ -103,29 +106,27 @@ class CacheLevels:
 def cache_levels(case: Case, request: Request) -> CacheLevels:
     """The hit rates that a request leaves to choose from.
 
-    One, without a size, where only a share is given. Beside a time of retention: none or the share.
-    Of a curve at given sizes: the hit rate of every number of nodes. Of a curve whose sizes go
-    with the rate: every whole percent, and the highest.
+    One, without a size, where only a share is given. Of a curve at given sizes: the hit rate of
+    every number of nodes. Of a curve whose sizes go with the rate: every whole percent and the
+    highest, or around one of them every `FINE_STEP`. A share with a time of retention is such a
+    curve, a straight line: the pool serves as many of the users as it has room for.
 
     Raises
     ------
     SpecError
         If the machine or the engine does not say what a node lends.
     """
-    curve, retention = request.cache_curve, request.cache_retention
-    none = np.zeros(1)
+    curve, none = request.cache_curve, np.zeros(1)
+    prompt_len, each = case.workload.traffic.prompt_len.si, kv_bytes_per_token(case)
+    if request.cache_retention is not None:
+        held = cache_working_set(1.0, prompt_len, request.reuse, request.cache_retention)
+        curve = ReuseCurve("tokens", np.array([held]), np.array([request.reuse]), requests_per_s=1.0)
     if "caching" in request.without:
         return CacheLevels(none, none, none, none, none)
-    if curve is None and retention is None:
+    if curve is None:
         return CacheLevels(np.array([request.reuse]), none, none, none, none)
     node, limit = pool_node(case, request.cache_plane), request.cache_nodes
-    prompt_len, each = case.workload.traffic.prompt_len.si, kv_bytes_per_token(case)
-    if curve is None:
-        reuse = np.array([request.reuse])
-        held = cache_working_set(1.0, prompt_len, reuse, retention) / node.capacity_tokens
-        fixed, per_rate = none, held
-    else:
-        reuse, fixed, per_rate = _of_curve(case, curve, node, limit)
+    reuse, fixed, per_rate = _of_curve(case, curve, node, limit, request.cache_around)
     reuse, fixed, per_rate = (np.concatenate([none, column]) for column in (reuse, fixed, per_rate))
     used = reuse > 0
     load = cache_traffic(1.0, prompt_len, reuse, bytes_per_token=each) / node.load_rate
@@ -135,8 +136,17 @@ def cache_levels(case: Case, request: Request) -> CacheLevels:
     return CacheLevels(*columns, limit=limit, node=node)
 
 
+def finer(request: Request, reuse: float) -> Request | None:
+    """The request with the hit rates around one of them; None where every size has its own already."""
+    curve = request.cache_curve
+    scaled = curve is not None and (curve.token_rate is not None or curve.requests_per_s is not None)
+    if reuse == 0 or not (scaled or request.cache_retention is not None):
+        return None
+    return replace(request, cache_around=reuse)
+
+
 def _of_curve(
-    case: Case, curve: ReuseCurve, node: PoolNode, limit: int
+    case: Case, curve: ReuseCurve, node: PoolNode, limit: int, around: float | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Hit rates of a curve with the nodes that each takes, at any rate and for each request per second."""
     in_a_node = {
@@ -152,6 +162,9 @@ def _of_curve(
         reuse, first = np.unique(np.minimum(curve.at(nodes * in_a_node), MOST_REUSE), return_index=True)
         return reuse, nodes[first], np.zeros(len(reuse))
     highest = min(float(curve.hit_rate[-1]), MOST_REUSE)
-    percents = np.arange(1, int(highest / LEVEL_STEP) + 1) * LEVEL_STEP
-    reuse = np.unique([*percents[percents < highest], highest])
+    reuse = np.arange(1, round(1 / LEVEL_STEP)) * LEVEL_STEP
+    if around is not None:
+        steps = round(LEVEL_STEP / FINE_STEP)
+        reuse = around + np.arange(-steps, steps + 1) * FINE_STEP
+    reuse = np.append(reuse[(reuse > 0) & (reuse < highest)], highest)
     return reuse, np.zeros(len(reuse)), curve.size_for(reuse) / in_a_node / asked

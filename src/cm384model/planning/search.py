@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from cm384model.planning.cache_pool import best_with_cache
-from cm384model.planning.caching import cache_levels
+from cm384model.planning.caching import cache_levels, finer
 from cm384model.planning.explain import bound_by, less_than_a_node, runner_up, why_infeasible
 from cm384model.planning.marginal import marginals
 from cm384model.planning.mixed import best_mix
@@ -56,6 +56,11 @@ def plan_case(
     spaces = {"decode": decode, "prefill": prefill}
     if not len(pools):
         return _result(case, request, (), spaces, why_infeasible(case, problem, decode, prefill), started)
+    closer = finer(request, float(problem.prefill.axes["reuse"][int(pools.prefill[0])]))
+    if closer is not None:
+        request, spaces["finer_prefill"] = closer, prefill_space(case, closer, npus)
+        problem = problem_of(case, request, npus, decode, spaces["finer_prefill"])
+        pools = best_with_cache(problem, cache_levels(case, request))
     plans = plans_of(case, problem, pools)
     result = _result(case, request, plans, spaces, None, started)
     binding, values = marginals(case, request, npus, plans[0])
