@@ -278,7 +278,9 @@ def vary_plan(case: Case, vary: str, **asked: Any) -> list[Varied]:
     if name in NUMBERS:
         values = steps(text, NUMBERS[name])
         numbers = [parse_value(value, NUMBERS[name]) for value in values]
-        broken = next((v for v, n in zip(values, numbers, strict=True) if name in WHOLE and n != int(n)), None)
+        broken = next(
+            (v for v, n in zip(values, numbers, strict=True) if name in WHOLE and n != int(n)), None
+        )
         if broken is not None:
             raise SpecError.of(f"{name} = {broken} is no whole number", "a whole start and step")
         whole = int if name in WHOLE else float

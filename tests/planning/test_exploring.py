@@ -247,7 +247,7 @@ def test_the_frontier_is_what_no_other_row_of_its_kind_beats(rows):
 def test_undominated_options_take_every_column_along(rows):
     kind, rate, cost = np.array(rows, dtype=float).reshape(-1, 3).T
     marks = np.arange(len(rows), dtype=float)
-    names = ("npus", "tpot", "free", "alone", "prompts")
+    names = ("npus", "tpot", "free", "alone", "prompts", "transfer", "most")
     options = space.Options(
         {"kind": kind, "mark": marks}, rate=rate, delay=cost, **dict.fromkeys(names, marks)
     )

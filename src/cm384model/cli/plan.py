@@ -125,7 +125,7 @@ def plan(
         str | None,
         typer.Option(
             metavar="NAME=A:B:STEP",
-            help="Plan once per value of a limit, npus, rate, cache_nodes or any number, e.g. tpot=10ms:50ms:5ms.",
+            help="Plan once per value of a limit, npus, cache_nodes or any number: tpot=10ms:50ms:5ms.",
             show_default=False,
         ),
     ] = None,

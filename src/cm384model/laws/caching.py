@@ -149,9 +149,7 @@ def cache_working_set(rate: Numeric, prompt_len: Numeric, reuse: Numeric, retent
 
 
 @law
-def cache_traffic(
-    rate: Numeric, prompt_len: Numeric, share: Numeric, *, bytes_per_token: Numeric
-) -> Numeric:
+def cache_traffic(rate: Numeric, prompt_len: Numeric, share: Numeric, *, bytes_per_token: Numeric) -> Numeric:
     r"""Bytes per second that a share of all prompt tokens moves to or from the pool.
 
     .. math::

@@ -66,18 +66,21 @@ class CacheLevels:
     @property
     def most_rate(self) -> np.ndarray:
         """Requests per second that each level carries with the most nodes. [1/s]"""
-        parts = [(self.limit - self.fixed, self.per_rate), (self.limit, self.load), (self.limit, self.dram)]
-        rates = [
-            np.divide(nodes, each, out=np.full(len(each), np.inf), where=each > 0) for nodes, each in parts
-        ]
-        most: np.ndarray = np.minimum.reduce(rates)
+        most = np.full(len(self.reuse), np.inf)
+        left = self.limit - self.fixed
+        for nodes, each in (
+            (left, self.per_rate),
+            (left + self.fixed, self.load),
+            (left + self.fixed, self.dram),
+        ):
+            most = np.minimum(most, np.divide(nodes, each, out=np.full(len(most), np.inf), where=each > 0))
         return most
 
     def pool(self, case: Case, request: Request, reuse: float, rate: float) -> CachePool | None:
         """The smallest pool of one level at a rate, and its figures; None where no pool is sized."""
         if self.node is None:
             return None
-        level = np.searchsorted(self.reuse, reuse)
+        level = np.asarray(np.searchsorted(self.reuse, reuse))
         nodes, node, prompt_len = int(self.nodes(level, rate)), self.node, case.workload.traffic.prompt_len.si
         each = float(kv_bytes_per_token(case))
         needs = {
@@ -132,8 +135,8 @@ def cache_levels(case: Case, request: Request) -> CacheLevels:
     load = cache_traffic(1.0, prompt_len, reuse, bytes_per_token=each) / node.load_rate
     dram = cache_traffic(1.0, prompt_len, used * 1.0, bytes_per_token=each) / node.dram_rate
     kept = np.concatenate([[True], used[1:] & (limit > 0)])
-    columns = (column[kept] for column in (reuse, fixed, per_rate, load, dram))
-    return CacheLevels(*columns, limit=limit, node=node)
+    reuse, fixed, per_rate, load, dram = (c[kept] for c in (reuse, fixed, per_rate, load, dram))
+    return CacheLevels(reuse, fixed, per_rate, load, dram, limit, node)
 
 
 def finer(request: Request, reuse: float) -> Request | None:

@@ -101,7 +101,9 @@ def read_reuse_curve(path: str | Path) -> ReuseCurve:
     if lines and (lines[0].lstrip().startswith("{") or lines[0].startswith("TIMESTAMP")):
         return curve_of(read_trace(path))
     hint = f"{FORM}; or a trace of JSON lines with 'hash_ids'"
-    raise SpecError([_at(path, 1, lines[0] if lines else "", "neither a table of hit rates nor a trace", hint)])
+    raise SpecError(
+        [_at(path, 1, lines[0] if lines else "", "neither a table of hit rates nor a trace", hint)]
+    )
 
 
 def curve_of(trace: RequestTrace) -> ReuseCurve:
