@@ -37,6 +37,7 @@ LENGTHS = {
     "1K in, 1K out": (1024.0, 1024.0),
     "1K in, 16 out": (1024.0, 16.0),
     "prompts in chunks": (20000.0, 64.0),
+    "4K in, 16 out": (4096.0, 16.0),
 }
 
 
@@ -285,7 +286,7 @@ def planned(patch, case, axes, request, same_rate):
     return plan_case(case, request)
 
 
-@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("lengths", list(LENGTHS)[:4])
 @settings(max_examples=70)
 @given(seed=st.integers(0, 2**62))
 def test_the_winner_is_the_best_of_all_combinations(lengths, seed):
@@ -336,19 +337,20 @@ def sized_choices(case, request, curve, dram_bandwidth):
     return choices
 
 
-@pytest.mark.parametrize("lengths", ["4K in, 256 out", "1K in, 16 out"])
+@pytest.mark.parametrize("lengths", ["4K in, 16 out", "prompts in chunks"])
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**62))
 def test_the_smallest_pool_that_reaches_the_best_of_all_combinations(lengths, seed):
     """Over every hit rate and every number of nodes that lend DRAM to it."""
     rng = np.random.default_rng(seed)
-    axes, request, *_, same_rate = random_problem(seed, 10.0)
-    bandwidth = float(rng.choice([1e12, 2e9, 3e8]))
-    scaled = float(rng.choice([0.0, 0.05, 1.0])) or None
+    axes, request, *_, same_rate = random_problem(seed, 40.0)
+    bandwidth = float(rng.choice([1e12, 2e9, 1e9]))
+    scaled = float(rng.choice([0.0, 1.0, 10.0])) or None
     curve = ReuseCurve("tokens", SIZES, HITS, requests_per_s=scaled)
     request = replace(
         request,
         npus=min(request.npus, 32),
+        max_concurrency=float("inf"),
         spare_nodes=0,
         reuse=0.0,
         without=request.without - {"caching"},
