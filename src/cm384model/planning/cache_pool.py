@@ -13,32 +13,43 @@ SAME_POOL = 1e-9
 """A smaller pool may cost this part of the request rate. [-]"""
 
 
-def best_with_cache(problem: Problem, levels: CacheLevels) -> Pools:
-    """`best_pools` over every hit rate, each combination then with the smallest pool that carries it."""
+def best_with_cache(problem: Problem, levels: CacheLevels, sure: float = 0.0) -> tuple[Problem, Pools]:
+    """`best_pools` over every hit rate, each combination then with the smallest pool that carries it.
+
+    ``sure`` is a rate that every shown plan is known to reach. [1/s]
+
+    Returns
+    -------
+    Problem, Pools
+        The problem with the prefill options that matter, and the pools in its rows.
+    """
     if levels.node is None:
-        return best_pools(problem)
-    rows = within_reach(problem)
-    pools = best_pools(replace(problem, prefill=problem.prefill.take(rows)))
-    return smallest_pools(problem, levels, replace(pools, prefill=rows[pools.prefill.astype(int)]))
+        return problem, best_pools(problem)
+    problem = within_reach(problem, sure)
+    return problem, smallest_pools(problem, levels, best_pools(problem))
 
 
-def within_reach(problem: Problem) -> np.ndarray:
-    """Rows of the prefill options that a shown plan may use, when the highest rate is asked for.
+def within_reach(problem: Problem, sure: float = 0.0) -> Problem:
+    """The problem without the prefill options that no shown plan can use.
 
     The best plans of one hit rate are also plans of the whole problem, so that nothing below the
-    last of them is shown: an option has to serve that rate on what the leanest decode pool for it
-    leaves, within the largest time left for prefill.
+    last of them is shown: an option has to serve that rate, or the one asked for, on what the
+    leanest decode pool for it leaves, within the largest time left for prefill.
     """
-    p, d, request = problem.prefill, problem.decode, problem.request
-    every = np.arange(len(p))
-    if request.objective != "throughput" or not len(p) or not len(d):
-        return every
-    floor = _sure_rate(problem) * (1 - SAME_RATE) * (1 - 1e-12)
+    p, d = problem.prefill, problem.decode
+    if not len(p) or not len(d):
+        return problem
+    if problem.request.objective == "throughput":
+        floor = (sure or _sure_rate(problem)) * (1 - SAME_RATE)
+    else:
+        floor = float(problem.request.rate or 0.0)
+    floor *= 1 - 1e-12
     left = problem.npus - (np.maximum(np.ceil(floor / d.rate * (1 - 1e-12)), 1) * d.npus).min()
     instances = left // p.npus
     able = np.flatnonzero(instances > 0)
     most = float(problem.budget(np.arange(len(d))).max())
-    return able[problem.prefill_delay(floor, able, instances[able]) <= most]
+    rows = able[problem.prefill_delay(floor, able, instances[able]) <= most]
+    return replace(problem, prefill=p.take(rows))
 
 
 def _sure_rate(problem: Problem) -> float:

@@ -110,8 +110,8 @@ def cache_levels(case: Case, request: Request) -> CacheLevels:
     """The hit rates that a request leaves to choose from.
 
     One, without a size, where only a share is given. Of a curve at given sizes: the hit rate of
-    every number of nodes. Of a curve whose sizes go with the rate: every whole percent and the
-    highest, or around one of them every `FINE_STEP`. A share with a time of retention is such a
+    every number of nodes. Of a curve whose sizes go with the rate: every whole percent, or
+    what the request names, and the highest. A share with a time of retention is such a
     curve, a straight line: the pool serves as many of the users as it has room for.
 
     Raises
@@ -129,7 +129,7 @@ def cache_levels(case: Case, request: Request) -> CacheLevels:
     if curve is None:
         return CacheLevels(np.array([request.reuse]), none, none, none, none)
     node, limit = pool_node(case, request.cache_plane), request.cache_nodes
-    reuse, fixed, per_rate = _of_curve(case, curve, node, limit, request.cache_around)
+    reuse, fixed, per_rate = _of_curve(case, curve, node, limit, request.cache_levels)
     reuse, fixed, per_rate = (np.concatenate([none, column]) for column in (reuse, fixed, per_rate))
     used = reuse > 0
     load = cache_traffic(1.0, prompt_len, reuse, bytes_per_token=each) / node.load_rate
@@ -139,17 +139,34 @@ def cache_levels(case: Case, request: Request) -> CacheLevels:
     return CacheLevels(reuse, fixed, per_rate, load, dram, limit, node)
 
 
+def whole_percents() -> np.ndarray:
+    """Hit rates to choose from where the size of a pool goes with the request rate. [-]"""
+    levels: np.ndarray = np.arange(1, round(1 / LEVEL_STEP)) * LEVEL_STEP
+    return levels
+
+
 def finer(request: Request, reuse: float) -> Request | None:
-    """The request with the hit rates around one of them; None where every size has its own already."""
+    """The request with every `FINE_STEP` around one hit rate alone.
+
+    None where the cache is not used or has a hit rate for every number of nodes already.
+    """
     curve = request.cache_curve
     scaled = curve is not None and (curve.token_rate is not None or curve.requests_per_s is not None)
     if reuse == 0 or not (scaled or request.cache_retention is not None):
         return None
-    return replace(request, cache_around=reuse)
+    steps = round(LEVEL_STEP / FINE_STEP)
+    around = reuse + np.arange(-steps, steps + 1) * FINE_STEP
+    return replace(request, cache_levels=tuple(around))
+
+
+def with_both(coarse: Request, fine: Request) -> Request:
+    """The request with the hit rates of both."""
+    levels = np.union1d(coarse.cache_levels or whole_percents(), fine.cache_levels)
+    return replace(coarse, cache_levels=tuple(levels))
 
 
 def _of_curve(
-    case: Case, curve: ReuseCurve, node: PoolNode, limit: int, around: float | None
+    case: Case, curve: ReuseCurve, node: PoolNode, limit: int, chosen: tuple[float, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Hit rates of a curve with the nodes that each takes, at any rate and for each request per second."""
     in_a_node = {
@@ -165,9 +182,6 @@ def _of_curve(
         reuse, first = np.unique(np.minimum(curve.at(nodes * in_a_node), MOST_REUSE), return_index=True)
         return reuse, nodes[first], np.zeros(len(reuse))
     highest = min(float(curve.hit_rate[-1]), MOST_REUSE)
-    reuse = np.arange(1, round(1 / LEVEL_STEP)) * LEVEL_STEP
-    if around is not None:
-        steps = round(LEVEL_STEP / FINE_STEP)
-        reuse = around + np.arange(-steps, steps + 1) * FINE_STEP
+    reuse = np.array(chosen) if chosen else whole_percents()
     reuse = np.append(reuse[(reuse > 0) & (reuse < highest)], highest)
     return reuse, np.zeros(len(reuse)), curve.size_for(reuse) / in_a_node / asked

@@ -64,8 +64,8 @@ class Request:
         Most nodes that lend DRAM to the cache, where it is sized. [-]
     cache_plane : {"ub", "vpc"}
         Network over which prefill loads from the cache.
-    cache_around : float or None
-        Hit rate around which the planner looks closer, in its second pass. [-]
+    cache_levels : tuple of float
+        Hit rates to choose from where sizes go with the rate; empty means every whole percent. [-]
     """
 
     npus: int
@@ -82,7 +82,7 @@ class Request:
     cache_retention: float | None = None
     cache_nodes: int = 0
     cache_plane: str = "ub"
-    cache_around: float | None = None
+    cache_levels: tuple[float, ...] = ()
 
 
 def plan_request(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from cm384model.planning.cache_pool import best_with_cache
-from cm384model.planning.caching import cache_levels, finer
+from cm384model.planning.caching import cache_levels, finer, with_both
 from cm384model.planning.explain import bound_by, less_than_a_node, runner_up, why_infeasible
 from cm384model.planning.marginal import marginals
 from cm384model.planning.mixed import best_mix
@@ -23,7 +23,7 @@ from cm384model.planning.results import (
     PlanResult,
     PrefillPool,
 )
-from cm384model.planning.space import Explored, Progress, decode_space, prefill_space
+from cm384model.planning.space import Explored, Options, Progress, decode_space, prefill_space
 from cm384model.prediction.case import Case
 
 FRONTIER_POINTS = 24
@@ -51,16 +51,19 @@ def plan_case(
         return _result(case, request, (), {}, less_than_a_node(case, request, npus), started)
     decode = decode_space(case, request, npus, progress=progress)
     prefill = prefill_space(case, request, npus)
-    problem = problem_of(case, request, npus, decode, prefill)
-    pools = best_with_cache(problem, cache_levels(case, request))
+    every = problem_of(case, request, npus, decode, prefill)
+    problem, pools = best_with_cache(every, cache_levels(case, request))
     spaces = {"decode": decode, "prefill": prefill}
     if not len(pools):
-        return _result(case, request, (), spaces, why_infeasible(case, problem, decode, prefill), started)
+        return _result(case, request, (), spaces, why_infeasible(case, every, decode, prefill), started)
     closer = finer(request, float(problem.prefill.axes["reuse"][int(pools.prefill[0])]))
     if closer is not None:
-        request, spaces["finer_prefill"] = closer, prefill_space(case, closer, npus)
-        problem = problem_of(case, request, npus, decode, spaces["finer_prefill"])
-        pools = best_with_cache(problem, cache_levels(case, request))
+        spaces["finer_prefill"] = prefill_space(case, closer, npus)
+        request = with_both(request, closer)
+        options = Options.joined([problem.prefill, spaces["finer_prefill"].options])
+        problem = replace(problem, request=request, prefill=options)
+        sure = float(pools.rate.min()) if len(pools) == request.top else 0.0
+        problem, pools = best_with_cache(problem, cache_levels(case, request), sure)
     plans = plans_of(case, problem, pools)
     result = _result(case, request, plans, spaces, None, started)
     binding, values = marginals(case, request, npus, plans[0])
@@ -69,7 +72,7 @@ def plan_case(
         binding=binding,
         marginals=values,
         runner_up=runner_up(plans),
-        frontier=frontier_of(case, problem) if frontier else (),
+        frontier=frontier_of(case, every) if frontier else (),
         mixed=mixed_of(problem, pools) if mixed else None,
         elapsed_s=time.perf_counter() - started,
     )
@@ -103,7 +106,7 @@ def frontier_of(case: Case, problem: Problem) -> tuple[FrontierPoint, ...]:
         rows = np.flatnonzero(tpot <= limit * (1 + 1e-12))
         request = replace(problem.request, objective="throughput", top=1)
         within = replace(problem, request=request, decode=problem.decode.take(rows))
-        best = best_with_cache(within, levels)
+        within, best = best_with_cache(within, levels)
         if not len(best):
             continue
         plan = plans_of(case, within, best)[0]
