@@ -31,7 +31,7 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
             _table(case, result.plans),
             LEGEND,
             f"{_limits(result.plans[0])}\n{_help(result)}",
-            *([_cache(result)] if result.plans[0].cache else []),
+            *([_cache(case, result)] if result.plans[0].cache else []),
             *([_frontier(result)] if result.frontier else []),
             _counts(result),
             "why plan 1:",
@@ -166,25 +166,30 @@ def _limits(plan: Plan) -> str:
     )
 
 
-def _cache(result: PlanResult) -> str:
+def _cache(case: Case, result: PlanResult) -> str:
     """The pool of the best plan: its size, what it finds, its traffic, and what sets its size."""
     plan, cache = result.plans[0], result.plans[0].cache
     if cache is None:
         return ""
     if not cache.nodes:
         return f"context cache: unused, 0 of at most {cache.limit_nodes} nodes of DRAM"
+    dram, share = case.hardware.node.dram_capacity, case.engine.constants.cache_dram_share
+    lent = f"{share.si:.0%} ({share.confidence}) of their "
+    if dram is not None:
+        lent += f"{with_unit(dram.si, 'B', 2)} ({dram.confidence}) of DRAM"
     load, most = cache.load_bytes_per_s, cache.load_limit_bytes_per_s
-    dram, most_dram = cache.dram_bytes_per_s, cache.dram_limit_bytes_per_s
+    moved, most_moved = cache.dram_bytes_per_s, cache.dram_limit_bytes_per_s
     return "\n".join(
         (
-            f"context cache: {cache.nodes} of at most {cache.limit_nodes} nodes of DRAM, "
-            f"{with_unit(cache.capacity_bytes, 'B', 3)}, {cache.capacity_tokens / 1e6:,.1f} M tokens "
-            f"({cache.capacity_blocks:,.0f} blocks); set by {cache.bound_by}",
+            f"context cache: {cache.nodes} of at most {cache.limit_nodes} nodes lend {lent}: "
+            f"{with_unit(cache.capacity_bytes, 'B', 3)}",
+            f"  {cache.capacity_tokens / 1e6:,.1f} M tokens in {cache.capacity_blocks:,.0f} blocks; "
+            f"size set by {cache.bound_by}",
             f"  hit rate {cache.hit_rate:.1%} of the prompt tokens; a token not asked for stays "
             f"{_duration(cache.retention_s)}",
             f"  loads over {plan.prefill.plane} {with_unit(load, 'B/s', 3)} of {with_unit(most, 'B/s', 3)} "
-            f"({load / most:.1%}), DRAM {with_unit(dram, 'B/s', 3)} of {with_unit(most_dram, 'B/s', 3)} "
-            f"({dram / most_dram:.1%})",
+            f"({load / most:.1%}), DRAM {with_unit(moved, 'B/s', 3)} of {with_unit(most_moved, 'B/s', 3)} "
+            f"({moved / most_moved:.1%})",
         )
     )
 
