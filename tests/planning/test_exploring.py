@@ -53,6 +53,8 @@ def random_walk(seed):
             "free": limits[0] - heavy,
             "alone": 0.0,
             "prompts": 0.0,
+            "transfer": 0.0,
+            "most": np.inf,
         }
         return space.Slice(columns, {"hbm": heavy > limits[0], "tpot": cost > limits[1]})
 
@@ -122,7 +124,7 @@ def test_slices_change_nothing_in_the_planners_own_spaces(npus, tpot, ttft, reus
             order, others = (
                 np.lexsort((o.options.delay, o.options.rate, o.options.npus)) for o in (first, other)
             )
-            for name in ("npus", "rate", "tpot", "delay", "free", "alone", "prompts"):
+            for name in ("npus", "rate", "tpot", "delay", "free", "alone", "prompts", "transfer", "most"):
                 assert np.allclose(
                     vars(first.options)[name][order], vars(other.options)[name][others], rtol=1e-12, atol=0
                 ), name
