@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from cm384model.evidence.calibration import Calibration, own_calibration, shipped_calibration
 from cm384model.evidence.intervals import (
+    with_colocated_interval,
+    with_colocated_plan_intervals,
     with_decode_interval,
     with_operator_interval,
     with_plan_intervals,
@@ -18,16 +20,28 @@ from cm384model.evidence.published import in_groups, read_rows, shipped_rows
 from cm384model.evidence.validate import Validation
 from cm384model.evidence.validate import validate as validated
 from cm384model.planning.compare import PlanComparison, compare_plan_results
-from cm384model.planning.request import Objective, plan_request, read_slo
+from cm384model.planning.request import Layouts, Objective, Serving, plan_request, read_slo
 from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
-from cm384model.planning.space import Progress
+from cm384model.planning.space import Progress, reuse_of
 from cm384model.planning.vary import Varied, steps
 from cm384model.prediction.capacity import Capacity, Phase, fit_case
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
-from cm384model.prediction.compare import Comparison, check_different, compare_predictions, merged_at
+from cm384model.prediction.compare import (
+    Comparison,
+    Prediction,
+    check_different,
+    compare_predictions,
+    merged_at,
+)
 from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
-from cm384model.prediction.results import DecodePrediction, OperatorPrediction, PrefillPrediction
+from cm384model.prediction.evaluate_colocated import predict_colocated
+from cm384model.prediction.results import (
+    ColocatedPrediction,
+    DecodePrediction,
+    OperatorPrediction,
+    PrefillPrediction,
+)
 from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.load import load_engine, load_hardware, load_model, load_workload
 from cm384model.specs.overrides import apply_overrides, find_quantity
@@ -37,6 +51,7 @@ from cm384model.specs.units import Dimension, parse_value
 __all__ = [
     "Capacity",
     "Case",
+    "ColocatedPrediction",
     "Comparison",
     "DecodePrediction",
     "OperatorPrediction",
@@ -66,20 +81,20 @@ Name = str | Path
 def predict(
     workload: Name | Case,
     *,
-    phase: Literal["decode", "prefill"] = "decode",
+    phase: Literal["decode", "prefill", "colocated"] = "decode",
     at: At,
     hardware: Name | None = None,
     engine: Name | None = None,
     settings: Iterable[str] = (),
-) -> DecodePrediction | PrefillPrediction:
+) -> DecodePrediction | PrefillPrediction | ColocatedPrediction:
     """Predict one deployment.
 
     Parameters
     ----------
     workload : name, path or Case
         A shipped workload, a TOML file, or a loaded case.
-    phase : {"decode", "prefill"}
-        Which half of serving.
+    phase : {"decode", "prefill", "colocated"}
+        Which half of serving, or both on the same dies.
     at : mapping, str or iterable of str
         The deployment: ``{"ep": 320, "batch_per_die": 48}`` or ``"ep=320,batch_per_die=48"``.
     hardware, engine : name or path, optional
@@ -89,7 +104,7 @@ def predict(
 
     Returns
     -------
-    DecodePrediction or PrefillPrediction
+    DecodePrediction, PrefillPrediction or ColocatedPrediction
         SI values under names that carry their unit.
 
     Raises
@@ -100,6 +115,8 @@ def predict(
     case = _case(workload, hardware, engine, settings)
     if phase == "prefill":
         return with_prefill_interval(case, at, predict_prefill(case, at))
+    if phase == "colocated":
+        return with_colocated_interval(case, at, predict_colocated(case, at))
     return with_decode_interval(case, at, predict_decode(case, at))
 
 
@@ -126,7 +143,7 @@ def op(
 def plan(
     workload: Name | Case,
     *,
-    npus: int = 384,
+    npus: int | None = None,
     slo: Mapping[str, Any] | str | None = None,
     objective: Objective = "throughput",
     rate: float | str | None = None,
@@ -141,6 +158,9 @@ def plan(
     cache_retention: float | str | None = None,
     cache_nodes: int | None = None,
     cache_plane: Literal["ub", "vpc"] = "ub",
+    serving: Serving = "disaggregated",
+    layouts: Layouts = "default",
+    scale_out: bool = False,
     frontier: bool = False,
     mixed: bool = False,
     progress: Progress | None = None,
@@ -154,8 +174,8 @@ def plan(
     ----------
     workload : name, path or Case
         A shipped workload, a TOML file, or a loaded case.
-    npus : int
-        NPUs to spend, spare ones included. [-]
+    npus : int, optional
+        NPUs to spend, spare ones included; by default all of the machine, at most 384. [-]
     slo : mapping or str, optional
         ``"tpot=50ms,ttft=2s"`` or the same in seconds, ``e2e`` too; what is not given is the
         workload's.
@@ -172,8 +192,8 @@ def plan(
     reuse : float
         Share of the prompt tokens whose cache comes from the pool. [-]
     without : iterable of str
-        Choices taken from the planner: ``microbatch``, ``mtp``, ``attention-tp``, ``redundancy``,
-        ``caching``.
+        Choices taken from the planner: ``microbatch``, ``mtp``, ``attention-tp``, ``expert-tp``,
+        ``redundancy``, ``caching``.
     kv_precisions : iterable of str
         Precisions of the KV cache to choose from; by default the model's own.
     reuse_curve : path or ReuseCurve, optional
@@ -188,6 +208,12 @@ def plan(
         Most nodes that lend DRAM to the pool; by default the nodes of ``npus``. [-]
     cache_plane : {"ub", "vpc"}
         Network over which prefill loads from the pool.
+    serving : {"disaggregated", "colocated", "both"}
+        Pools of prefill and of decode instances, instances that do both, or the best of each.
+    layouts : {"default", "all"}
+        How dies may share a model: what pays for its family, or every way there is.
+    scale_out : bool
+        Whether an instance may reach beyond one scale-up network; an engine may be made for it.
     frontier : bool
         Whether to return the throughput-TPOT frontier too.
     mixed : bool
@@ -225,9 +251,12 @@ def plan(
         cache_retention=cache_retention,
         cache_nodes=cache_nodes,
         cache_plane=cache_plane,
+        serving=serving,
+        layouts=layouts,
+        scale_out=scale_out,
     )
-    found = plan_case(case, request, frontier=frontier, mixed=mixed, progress=progress)
-    return with_plan_intervals(case, found)
+    result = plan_case(case, request, frontier=frontier, mixed=mixed, progress=progress)
+    return with_colocated_plan_intervals(case, with_plan_intervals(case, result), reuse_of(request))
 
 
 LIMITS = ("tpot", "ttft", "e2e")
@@ -423,8 +452,8 @@ def compare(
     found = compare_predictions(
         first,
         second,
-        predict(first, phase=phase, at=at),
-        predict(second, phase=phase, at=merged_at(phase, at, at_b)),
+        cast(Prediction, predict(first, phase=phase, at=at)),
+        cast(Prediction, predict(second, phase=phase, at=merged_at(phase, at, at_b))),
     )
     check_different(found.differences)
     return found
@@ -434,7 +463,7 @@ def compare_plans(
     a: Name | Case,
     b: Name | Case,
     *,
-    npus: int = 384,
+    npus: int | None = None,
     npus_b: int | None = None,
     slo: Mapping[str, Any] | str | None = None,
     slo_b: Mapping[str, Any] | str | None = None,

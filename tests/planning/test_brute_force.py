@@ -296,6 +296,7 @@ def test_the_winner_is_the_best_of_all_combinations(lengths, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(space, "RISING_BLOCK", block)
         patch.setattr(space, "CHUNK", chunk)
+        patch.setattr(space, "FEW", 0)
         result = planned(patch, case_of(lengths), axes, request, same_rate)
     left = combinations(lengths, axes, request)
     assert result.feasible == bool(left)

@@ -16,8 +16,14 @@ def plan(
     hardware: options.HardwareOption = None,
     engine: options.EngineOption = None,
     npus: Annotated[
-        int, typer.Option(parser=options.whole("--npus"), metavar="N", help="NPUs to spend.")
-    ] = 384,
+        int | None,
+        typer.Option(
+            parser=options.whole("--npus"),
+            metavar="N",
+            help="NPUs to spend; by default all of the machine, at most 384.",
+            show_default=False,
+        ),
+    ] = None,
     slo: Annotated[
         str | None,
         typer.Option(
@@ -103,7 +109,8 @@ def plan(
         list[str] | None,
         typer.Option(
             metavar="CHOICE",
-            help="Take a choice away: microbatch, mtp, attention-tp, redundancy, caching. Repeatable.",
+            help="Take a choice away: microbatch, mtp, attention-tp, expert-tp, redundancy, "
+            "caching. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -115,6 +122,26 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    serving: Annotated[
+        str,
+        typer.Option(
+            metavar="disaggregated|colocated|both",
+            help="Pools of prefill and decode, instances that do both, or each.",
+            autocompletion=options.complete_words(("disaggregated", "colocated", "both")),
+        ),
+    ] = "disaggregated",
+    layouts: Annotated[
+        str,
+        typer.Option(
+            metavar="default|all",
+            help="How dies may share a model: what pays for its family, or every way.",
+            autocompletion=options.complete_words(("default", "all")),
+        ),
+    ] = "default",
+    scale_out: Annotated[
+        bool,
+        typer.Option("--scale-out", help="Let an instance reach beyond one scale-up network."),
+    ] = False,
     frontier: Annotated[
         bool, typer.Option("--frontier", help="Show the throughput-TPOT frontier too.")
     ] = False,
@@ -163,7 +190,10 @@ def plan(
         "cache_nodes": cache_nodes,
         "cache_plane": cache_plane,
         "without": without or (),
+        "scale_out": scale_out,
         "kv_precisions": kv_precision.split(",") if kv_precision else (),
+        "serving": serving,
+        "layouts": layouts,
     }
     case = api.load_case(workload, hardware=hardware, engine=engine, settings=settings or ())
     if vary is not None:
@@ -173,7 +203,7 @@ def plan(
     with progress_bar("candidates") as progress:
         result = api.plan(case, frontier=frontier, mixed=mixed, progress=progress, **asked)
     deliver(plan_report(case, result, words), form, output)
-    if result.infeasible is None:
+    if result.feasible or result.infeasible is None:
         return ExitStatus.YES
     say_no(result.infeasible.constraint, result.infeasible.nearest, result.infeasible.hint)
     return ExitStatus.NO

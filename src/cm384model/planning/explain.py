@@ -22,13 +22,14 @@ def bound_by(case: Case, plan: Plan) -> str:
     if decode_limits:
         d, pool = plan.decode, "decode"
         case = case.with_kv_precision(d.kv_precision)
-        deployment: dict[str, float] = {
+        deployment: dict[str, float | str] = {
             "ep": d.ep,
             "batch_per_die": d.batch_per_die,
             "microbatches": d.microbatches,
             "draft_tokens": d.draft_tokens,
             "attention_tp": d.attention_tp,
             "redundant_experts": d.redundant_experts,
+            "scale_out": "yes",
         }
         if d.microbatches > 1:
             deployment["attention_aic_share"] = d.attention_aic_share

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cm384model.planning.pairs import Problem, best_pools
+from cm384model.planning.pairs import Problem, highest_rate
 from cm384model.planning.request import Request
 from cm384model.planning.results import Marginal, Plan
 from cm384model.planning.space import decode_space, prefill_space
@@ -50,7 +50,7 @@ def changes(case: Case) -> dict[str, Change]:
     ]
     ub = [f"hardware.fabric.ub.write.{reach}_node.bandwidth" for reach in ("inter", "intra")]
     weights = case.model.precision.weights
-    rates = [f"hardware.die.{p}_flop_rate" for p in sorted({"bf16", weights}) if p != "int4"]
+    rates = [f"hardware.die.{p}_flop_rate" for p in sorted({"bf16", weights}) if case.hardware.flop_rate(p)]
     return {
         "HBM bandwidth +10 %": _scaled(["hardware.die.hbm_bandwidth"], 1.1),
         "HBM capacity +10 %": _scaled(["hardware.die.hbm_capacity"], 1.1),
@@ -86,8 +86,9 @@ def _scaled(paths: list[str], factor: float) -> Change:
 
 
 def _one_node_more(case: Case, request: Request, npus: int) -> tuple[Case, Request, int]:
-    nodes = float(case.hardware.supernode.nodes.si) + 1
-    return case.replaced("hardware.supernode.nodes", nodes), request, npus + int(case.hardware.npus_per_node)
+    path = "hardware.supernode.nodes" if case.hardware.supernodes == 1 else "hardware.cluster.supernodes"
+    more = case.replaced(path, float(case.quantity(path).si) + 1)
+    return more, request, npus + int(case.hardware.npus_per_node)
 
 
 def _rate(case: Case, request: Request, npus: int, plan: Plan) -> float:
@@ -110,5 +111,4 @@ def _rate(case: Case, request: Request, npus: int, plan: Plan) -> float:
         {"ep": np.array([float(p.ep)]), "redundant_experts": np.array([float(p.redundant_experts)])},
     )
     output_len = float(case.workload.traffic.output_len.si)
-    best = best_pools(Problem(request, npus, output_len, decode.options, prefill.options))
-    return float(best.rate[0]) if len(best) else 0.0
+    return highest_rate(Problem(request, npus, output_len, decode.options, prefill.options))

@@ -14,9 +14,14 @@ from cm384model.specs.reuse import ReuseCurve, read_reuse_curve
 from cm384model.specs.units import Dimension, parse_value
 
 Objective = Literal["throughput", "npus", "latency"]
+Serving = Literal["disaggregated", "colocated", "both"]
+Layouts = Literal["default", "all"]
 
-ABLATIONS = ("microbatch", "mtp", "attention-tp", "redundancy", "caching")
+ABLATIONS = ("microbatch", "mtp", "attention-tp", "expert-tp", "redundancy", "caching")
 """What ``--without`` can take from the planner's choices."""
+
+DEFAULT_NPUS = 384
+"""NPUs to plan for where nobody says how many, if the machine has them. [-]"""
 
 PLANES = ("ub", "vpc")
 """Networks over which prefill loads from the context cache."""
@@ -66,6 +71,12 @@ class Request:
         Network over which prefill loads from the cache.
     cache_levels : tuple of float
         Hit rates to choose from where sizes go with the rate; empty means every whole percent. [-]
+    serving : {"disaggregated", "colocated", "both"}
+        Pools of prefill and of decode instances, instances that do both, or the best of each.
+    layouts : {"default", "all"}
+        How dies may share a model: what pays for its family, or every way there is.
+    scale_out : bool
+        Whether an instance may reach beyond one scale-up network.
     """
 
     npus: int
@@ -83,12 +94,15 @@ class Request:
     cache_nodes: int = 0
     cache_plane: str = "ub"
     cache_levels: tuple[float, ...] = ()
+    serving: Serving = "disaggregated"
+    layouts: Layouts = "default"
+    scale_out: bool = False
 
 
 def plan_request(
     case: Case,
     *,
-    npus: int,
+    npus: int | None,
     slo: Mapping[str, Any] | str | None,
     objective: Objective,
     rate: float | str | None,
@@ -103,6 +117,9 @@ def plan_request(
     cache_retention: float | str | None = None,
     cache_nodes: int | None = None,
     cache_plane: str = "ub",
+    serving: Serving = "disaggregated",
+    layouts: Layouts = "default",
+    scale_out: bool = False,
 ) -> Request:
     """A checked planning problem; operands as in `cm384model.api.plan`.
 
@@ -112,6 +129,7 @@ def plan_request(
         With every value that is out of bounds or unknown, at once.
     """
     total, node = int(case.hardware.total_npus), int(case.hardware.npus_per_node)
+    npus = min(DEFAULT_NPUS, total) if npus is None else npus
     problems: list[Problem] = []
 
     def check(fine: bool, message: str, hint: str) -> None:
@@ -134,7 +152,12 @@ def plan_request(
         f"max_concurrency = {max_concurrency} is out of bounds",
         "above 0",
     )
-    words = [("objective", objective, get_args(Objective)), ("cache_plane", cache_plane, PLANES)]
+    words = [
+        ("objective", objective, get_args(Objective)),
+        ("serving", serving, get_args(Serving)),
+        ("layouts", layouts, get_args(Layouts)),
+        ("cache_plane", cache_plane, PLANES),
+    ]
     words += [("", w, ABLATIONS) for w in without] + [("", w, ("bf16", "int8")) for w in kv_precisions]
     for name, word, known in words:
         message = f"{name} = '{word}' is not known" if name else f"'{word}' is not known"
@@ -143,6 +166,11 @@ def plan_request(
         objective not in get_args(Objective) or (objective == "throughput") == (rate is None),
         f"objective {objective} {'takes no' if objective == 'throughput' else 'needs a'} rate",
         "for example --objective npus --rate 120/s",
+    )
+    check(
+        serving == "disaggregated" or case.workload.traffic.output_len.si >= 2,
+        "an output of one token has no decode",
+        "serving disaggregated",
     )
     check(
         reuse_curve is None or (reuse == 0 and cache_retention is None),
@@ -157,6 +185,11 @@ def plan_request(
     check(reuse_rate is None or reuse_curve is not None, "reuse_rate needs reuse_curve", "a table or a trace")
     sized = reuse_curve is not None or cache_retention is not None
     check(cache_nodes is None or sized, "cache_nodes needs reuse_curve, or reuse and cache_retention", _SIZED)
+    check(
+        serving == "disaggregated" or (not sized and cache_plane == "ub"),
+        f"serving {serving} takes a context cache without a size, over ub",
+        "give its share alone, --reuse 0.5, or serve disaggregated",
+    )
     nodes = total // node
     check(
         cache_nodes is None or 0 <= cache_nodes <= nodes,
@@ -186,6 +219,9 @@ def plan_request(
         cache_retention=retention,
         cache_nodes=0 if not sized else int(npus // node if cache_nodes is None else cache_nodes),
         cache_plane=cache_plane,
+        serving=serving,
+        layouts=layouts,
+        scale_out=scale_out or case.engine.scale_out,
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from cm384model.planning.cache_pool import best_with_cache
 from cm384model.planning.caching import cache_levels, finer, with_both
+from cm384model.planning.colocated import colocated_plans
 from cm384model.planning.explain import bound_by, less_than_a_node, runner_up, why_infeasible
 from cm384model.planning.marginal import marginals
 from cm384model.planning.mixed import best_mix
@@ -25,8 +26,12 @@ from cm384model.planning.results import (
 )
 from cm384model.planning.space import Explored, Options, Progress, decode_space, prefill_space
 from cm384model.prediction.case import Case
+from cm384model.prediction.evaluate import filled_decode
+from cm384model.prediction.scale_out import exchange_times
 
 FRONTIER_POINTS = 24
+USUAL_BATCH = 32.0
+"""Requests per die at which the cost of larger instances is told. [-]"""
 
 
 def plan_case(
@@ -49,6 +54,37 @@ def plan_case(
     npus = request.npus - request.spare_nodes * int(case.hardware.npus_per_node)
     if npus < case.hardware.npus_per_node:
         return _result(case, request, (), {}, less_than_a_node(case, request, npus), started)
+    if request.serving == "disaggregated":
+        return _pools_apart(case, request, npus, started, frontier=frontier, mixed=mixed, progress=progress)
+    found = colocated_plans(case, request, npus)
+    if request.serving == "both":
+        result = _pools_apart(case, request, npus, started, frontier=frontier, mixed=mixed, progress=progress)
+    else:
+        result = _result(case, request, (), {}, found.infeasible, started)
+    if found.plans:
+        result = replace(result, feasible=True, reasons=(), infeasible=None)
+    return replace(
+        result,
+        colocated=found.plans,
+        candidates=result.candidates + found.size,
+        evaluated_candidates=result.evaluated_candidates + found.size,
+        feasible_candidates=result.feasible_candidates + found.feasible,
+        rejected={**result.rejected, **{f"colocated.{name}": n for name, n in found.rejected.items()}},
+        elapsed_s=time.perf_counter() - started,
+    )
+
+
+def _pools_apart(
+    case: Case,
+    request: Request,
+    npus: int,
+    started: float,
+    *,
+    frontier: bool,
+    mixed: bool,
+    progress: Progress | None,
+) -> PlanResult:
+    """The best plans with pools of prefill and of decode instances."""
     decode = decode_space(case, request, npus, progress=progress)
     prefill = prefill_space(case, request, npus)
     every = problem_of(case, request, npus, decode, prefill)
@@ -75,6 +111,24 @@ def plan_case(
         frontier=frontier_of(case, every) if frontier else (),
         mixed=mixed_of(problem, pools) if mixed else None,
         elapsed_s=time.perf_counter() - started,
+    )
+
+
+def plan_notes(case: Case, request: Request) -> tuple[str, ...]:
+    """What a reader must know of the machine, and what larger instances would cost if they were allowed."""
+    notes = case.hardware.notes()
+    if case.hardware.supernodes == 1 or request.scale_out:
+        return notes
+    domain = int(case.hardware.dies_per_supernode)
+    larger = filled_decode(case, {"ep": 2.0 * domain, "batch_per_die": USUAL_BATCH})
+    over_rdma, over_ub = exchange_times(case, larger)
+    if not over_rdma:
+        return notes
+    return (
+        *notes,
+        f"an instance stays within one scale-up network of {domain} dies; at EP{2 * domain} and "
+        f"{USUAL_BATCH:g} requests per die the exchange takes {over_rdma * 1e3:.3g} ms of a step over RDMA, "
+        f"{over_ub * 1e3:.3g} ms if one network joined all: --scale-out allows it",
     )
 
 
@@ -156,13 +210,15 @@ def _result(
         rejected={f"{phase}.{name}": n for phase, s in spaces.items() for name, n in s.rejected.items()},
         infeasible=infeasible,
         elapsed_s=time.perf_counter() - started,
+        serving=request.serving,
+        notes=plan_notes(case, request),
     )
 
 
 def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
     """Combinations as plans, in their order."""
     plans: list[Plan] = []
-    levels = cache_levels(case, problem.request)
+    levels, ttft_p95 = cache_levels(case, problem.request), problem.ttft_p95(pools)
     for row in range(len(pools)):
         rate, tpot, ttft = (float(column[row]) for column in (pools.rate, pools.tpot, pools.ttft))
         decode = _decode_pool(case, problem, int(pools.decode[row]), int(pools.decode_instances[row]), rate)
@@ -179,7 +235,7 @@ def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
             dies=decode.dies + prefill.dies,
             tpot_s=tpot,
             ttft_s=ttft,
-            ttft_p95_s=problem.ttft_p95(pools, row),
+            ttft_p95_s=float(ttft_p95[row]),
             e2e_s=ttft + problem.output_len * tpot,
             tpot_slack_s=problem.request.slo.tpot - tpot,
             ttft_slack_s=problem.request.slo.ttft - ttft,

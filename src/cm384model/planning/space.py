@@ -30,6 +30,9 @@ CHUNK = 100_000
 RISING_BLOCK = 16
 """Values of the rising axis evaluated at once. [-]"""
 
+FEW = 5_000
+"""Candidates whose evaluation takes about as long as the call for it: a small space takes few calls. [-]"""
+
 MAX_BATCH_PER_DIE = 512
 MAX_DRAFT_TOKENS = 3
 ATTENTION_TP = (1.0, 2.0, 4.0)
@@ -129,16 +132,19 @@ def explore(
 ) -> Explored:
     """Evaluate the product of ``axes`` and keep the options that no other of their kind beats.
 
-    Every constraint that ``evaluate`` names must forbid more, never less, as the ``rising`` axis
+    ``kind`` names the axes whose every value may be worth having. Of candidates that differ in
+    neither these nor the ``rising`` axis, the one with the smallest delay must have the highest
+    rate. Every constraint that ``evaluate`` names must forbid more, never less, as the ``rising`` axis
     grows: memory, step time and batch time do, because every law is nondecreasing in the tokens.
     So when the largest value of a block leaves no candidate, no larger value can, and the rest
     of the slice is not evaluated.
     """
     names, shape = list(axes), tuple(len(axis) for axis in axes.values())
     first, along = names[0], names.index(rising)
-    block = min(RISING_BLOCK, shape[along])
-    others = int(np.prod(shape)) // (shape[0] * shape[along]) * block
-    step = max(1, CHUNK // others)
+    free = tuple(n for n, name in enumerate(names) if name != rising and name not in kind)
+    others = int(np.prod(shape)) // (shape[0] * shape[along])
+    block = min(max(RISING_BLOCK, FEW // (shape[0] * others)), shape[along])
+    step = max(1, CHUNK // (others * block))
     rejected: Counter[str] = Counter()
     nearest: dict[str, float] = {}
     kept: list[Options] = []
@@ -158,9 +164,9 @@ def explore(
                 rejected[reason] += int(np.count_nonzero(mask))
                 allowed &= ~mask
             evaluated += allowed.size
-            rows = np.flatnonzero(allowed)
-            feasible += len(rows)
+            feasible += int(np.count_nonzero(allowed))
             _note_nearest(nearest, result, here)
+            rows = _quickest(allowed, np.broadcast_to(result.columns["delay"], here), free)
             if len(rows):
                 kept.append(undominated(_options(names, sparse, here, rows, result), kind))
             if not allowed.take(-1, axis=along).any():
@@ -184,11 +190,30 @@ def _note_nearest(nearest: dict[str, float], result: Slice, shape: tuple[int, ..
             nearest[name] = min(nearest.get(name, np.inf), best)
 
 
+def _quickest(allowed: np.ndarray, delay: np.ndarray, free: tuple[int, ...]) -> np.ndarray:
+    """Positions of the allowed candidates with the smallest delay over the ``free`` axes."""
+    if not free:
+        return np.flatnonzero(allowed)
+    order = [*(axis for axis in range(allowed.ndim) if axis not in free), *free]
+    others = int(np.prod([allowed.shape[axis] for axis in free]))
+
+    def by_group(values: np.ndarray) -> np.ndarray:
+        return values.transpose(order).reshape(-1, others)
+
+    delays = by_group(np.where(allowed, delay, np.inf))
+    best = delays.argmin(axis=1)[:, np.newaxis]
+    rows = np.take_along_axis(by_group(np.arange(allowed.size).reshape(allowed.shape)), best, axis=1)
+    found: np.ndarray = rows[np.isfinite(np.take_along_axis(delays, best, axis=1))]
+    return found
+
+
 def _options(
     names: list[str], sparse: tuple[np.ndarray, ...], shape: tuple[int, ...], rows: np.ndarray, result: Slice
 ) -> Options:
+    places = np.unravel_index(rows, shape)
+
     def flat(values: Numeric) -> np.ndarray:
-        taken: np.ndarray = np.broadcast_to(values, shape).ravel()[rows]
+        taken: np.ndarray = np.broadcast_to(values, shape)[places]
         return taken
 
     axes = {name: flat(axis) for name, axis in zip(names, sparse, strict=True)}
@@ -228,11 +253,28 @@ def frontier(kind: np.ndarray, rate: np.ndarray, cost: np.ndarray) -> np.ndarray
     return order[keep]
 
 
-def instance_sizes(case: Case, npus: int) -> np.ndarray:
-    """EP degrees that fill whole nodes, up to the NPUs given. [-]"""
-    dies_per_node = int(case.hardware.dies_per_node)
-    nodes = int(min(npus, case.hardware.total_npus) // case.hardware.npus_per_node)
-    return dies_per_node * np.arange(1, nodes + 1, dtype=float)
+def instance_sizes(case: Case, npus: int, scale_out: bool = False) -> np.ndarray:
+    """EP degrees that fill whole nodes, up to the NPUs given. [-]
+
+    Where there are several supernodes and no instance may span them, each size divides the next
+    one: then any instances that the NPUs suffice for can be laid out, none across a border.
+    """
+    hardware = case.hardware
+    nodes = int(min(npus, hardware.total_npus) // hardware.npus_per_node)
+    if hardware.supernodes == 1 or scale_out:
+        sizes = np.arange(1, nodes + 1)
+    else:
+        sizes = np.array([size for size in _divisor_chain(int(hardware.supernode.nodes.si)) if size <= nodes])
+    return int(hardware.dies_per_node) * sizes.astype(float)
+
+
+def _divisor_chain(number: int) -> list[int]:
+    """Numbers from 1 up to one given, each a divisor of the next, as many as there can be."""
+    chain = [number]
+    while chain[-1] > 1:
+        smallest = next(d for d in range(2, chain[-1] + 1) if chain[-1] % d == 0)
+        chain.append(chain[-1] // smallest)
+    return chain[::-1]
 
 
 def redundancies(case: Case, request: Request) -> np.ndarray:
@@ -243,6 +285,11 @@ def redundancies(case: Case, request: Request) -> np.ndarray:
 
 Only = dict[str, np.ndarray]
 """Axes held at some of their values."""
+
+
+def reuse_of(request: Request) -> float:
+    """Share of the prompt tokens that a cache without a size may serve. [-]"""
+    return 0.0 if "caching" in request.without else request.reuse
 
 
 def decode_space(
@@ -313,7 +360,7 @@ def _decode_space(
         return Slice(columns, {"hbm": step.memory.free < 0, "tpot": step.tpot > request.slo.tpot})
 
     axes = {
-        "ep": instance_sizes(case, npus),
+        "ep": instance_sizes(case, npus, request.scale_out),
         "batch_per_die": np.arange(1, MAX_BATCH_PER_DIE + 1, dtype=float),
         "attention_aic_share": np.concatenate([[1.0], shares]),
         "draft_tokens": np.arange(0, MAX_DRAFT_TOKENS + 1 if drafting else 1, dtype=float),
@@ -377,7 +424,7 @@ def prefill_space(case: Case, request: Request, npus: int, only: Only | None = N
         return Slice(columns, {"hbm": batch.memory.free < 0})
 
     axes = {
-        "ep": instance_sizes(case, npus),
+        "ep": instance_sizes(case, npus, request.scale_out),
         "tokens_per_npu": TOKENS_STEP * np.arange(1, MAX_TOKENS_PER_NPU // TOKENS_STEP + 1, dtype=float),
         "microbatches": np.array(halves),
         "redundant_experts": redundancies(case, request),

@@ -40,7 +40,7 @@ def kv_bytes_per_token(case: Case) -> Numeric:
 
 
 def pool_node(case: Case, plane: str) -> PoolNode:
-    """What a node lends to the pool, with loads over ``ub`` (all CPU sockets) or ``vpc`` (one card).
+    """What a node lends to the pool, with loads over ``ub`` (all CPU sockets) or ``vpc`` (one VPC card).
 
     Raises
     ------

@@ -18,8 +18,8 @@ from cm384model.prediction.evaluate import (
     filled_prefill,
     prefill_deployment,
 )
+from cm384model.prediction.families import feed_forward_of
 from cm384model.prediction.memory import Memory, decode_memory, prefill_memory
-from cm384model.prediction.placement import place_experts
 from cm384model.prediction.prefill import PrefillDeployment
 from cm384model.specs.deployment import DECODE_FIELDS, PREFILL_FIELDS, read_at
 from cm384model.specs.overrides import apply_overrides
@@ -115,7 +115,9 @@ class Question:
 def memory_of(case: Case, deployment: Deployment) -> Memory:
     """Ledger of a die of a deployment, as `predict` has it. [B]"""
     system = case.system
-    placement = place_experts(system.hardware, system.model, deployment.ep, deployment.redundant_experts)
+    d, stages = deployment, getattr(deployment, "pipeline_stages", 1.0)
+    place = feed_forward_of(system.model).place
+    placement = place(system.hardware, system.model, d.ep / stages, d.redundant_experts, d.expert_tp)
     if isinstance(deployment, DecodeDeployment):
         return decode_memory(system, deployment, placement)
     tokens_per_die = deployment.tokens_per_npu / system.hardware.npu.dies.si
@@ -147,12 +149,14 @@ def read_question(case: Case, phase: Phase, at: At = ()) -> tuple[Question, int 
     unsized = Question(case, phase, {name: value for name, value in given.items() if name != "ep"})
     if decode:  # the checks of a prediction, with stand-ins for what is not given
         one = {} if "batch_per_npu" in given else {"batch_per_die": 1.0}
-        decode_deployment(case, {"ep": unsized.step, "attention_aic_share": 0.5, **one, **given})
+        asked = {"ep": unsized.step, "attention_aic_share": 0.5, "scale_out": "yes"}
+        decode_deployment(case, {**asked, **one, **given})
         if "batch_per_npu" in given:
             per_die = unsized.given["batch_per_npu"] / case.hardware.dies_per_npu
             rest = {name: value for name, value in unsized.given.items() if name != "batch_per_npu"}
             unsized = replace(unsized, given={**rest, "batch_per_die": per_die})
     else:
         dies = int(case.hardware.total_dies)
-        prefill_deployment(case, {"ep": dies, "tokens_per_npu": unsized.context, **given})
+        asked = {"ep": dies, "tokens_per_npu": unsized.context, "scale_out": "yes"}
+        prefill_deployment(case, {**asked, **given})
     return unsized, int(given["ep"]) if "ep" in given else None

@@ -60,7 +60,8 @@ class MemoryResult:
 class DecodePrediction:
     """One decode deployment. Times and throughput are None where it is infeasible.
 
-    ``_low`` and ``_high`` are the ends of an 80 % interval, None where none was asked for.
+    ``_low`` and ``_high`` are the ends of an 80 % interval, None where none was asked for;
+    ``notes`` is what a reader must know of the machine.
     """
 
     feasible: bool
@@ -76,6 +77,7 @@ class DecodePrediction:
     throughput_tokens_per_s_per_npu: float | None
     terms: tuple[TermResult, ...]
     memory: MemoryResult
+    notes: tuple[str, ...] = ()
     schema: int = SCHEMA
     phase: str = "decode"
     tpot_s_low: float | None = None
@@ -102,6 +104,7 @@ class PrefillPrediction:
     throughput_tokens_per_s_per_npu: float | None
     terms: tuple[TermResult, ...]
     memory: MemoryResult
+    notes: tuple[str, ...] = ()
     schema: int = SCHEMA
     phase: str = "prefill"
     batch_time_s_low: float | None = None
@@ -110,6 +113,51 @@ class PrefillPrediction:
     layer_time_s_high: float | None = None
     throughput_tokens_per_s_per_npu_low: float | None = None
     throughput_tokens_per_s_per_npu_high: float | None = None
+    raw_terms: tuple[Term, ...] = field(default=(), repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class ColocatedPrediction:
+    """One instance that prefills and decodes. Times and rates are None where it is infeasible.
+
+    What begins with ``run_`` is of a run of a fixed number of requests, None without ``prompts``.
+    """
+
+    feasible: bool
+    reasons: tuple[str, ...]
+    deployment: Mapping[str, Any]
+    tpot_s: float | None
+    ttft_s: float | None
+    e2e_s: float | None
+    requests_per_s: float | None
+    throughput_tokens_per_s_per_npu: float | None
+    concurrency: float | None
+    prefill_share: float | None
+    prefill_time_s: float | None
+    batch_time_s: float | None
+    step_time_s: float | None
+    longest_gap_s: float | None
+    hidden_time_s: float | None
+    tokens_per_step: float | None
+    terms: tuple[TermResult, ...]
+    memory: MemoryResult
+    run_time_s: float | None = None
+    run_tokens_per_s_per_npu: float | None = None
+    run_tpot_s: float | None = None
+    run_ttft_s: float | None = None
+    schema: int = SCHEMA
+    phase: str = "colocated"
+    tpot_s_low: float | None = None
+    tpot_s_high: float | None = None
+    ttft_s_low: float | None = None
+    ttft_s_high: float | None = None
+    requests_per_s_low: float | None = None
+    requests_per_s_high: float | None = None
+    throughput_tokens_per_s_per_npu_low: float | None = None
+    throughput_tokens_per_s_per_npu_high: float | None = None
+    run_tokens_per_s_per_npu_low: float | None = None
+    run_tokens_per_s_per_npu_high: float | None = None
+    notes: tuple[str, ...] = ()
     raw_terms: tuple[Term, ...] = field(default=(), repr=False, compare=False)
 
 
@@ -136,6 +184,7 @@ class OperatorPrediction:
     bound: str
     parts_s: Mapping[str, float]
     efficiency: tuple[EfficiencyUsed, ...]
+    notes: tuple[str, ...] = ()
     schema: int = SCHEMA
     time_s_low: float | None = None
     time_s_high: float | None = None

@@ -9,6 +9,7 @@ from cm384model.planning.results import CachePool, DecodePool, MixedPools, Plan,
 from cm384model.planning.vary import Varied
 from cm384model.prediction.case import Case
 from cm384model.report.blocks import Block, Command, Table
+from cm384model.report.colocated_plan import colocated_blocks
 from cm384model.report.report import Report, flat
 from cm384model.report.values import significant, tokens, with_unit
 
@@ -26,6 +27,8 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
     ``words`` chose the case on the command line; they stand in the command to paste.
     """
     blocks: list[Block] = [_title(case, result)]
+    if result.colocated:
+        blocks += colocated_blocks(case, result, words)
     if result.plans:
         blocks += [
             _table(case, result.plans),
@@ -40,7 +43,8 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
         ]
     else:
         blocks += [_counts(result)]
-    return Report(blocks, [flat(plan) for plan in result.plans], result)
+    records = [flat(plan) for plan in result.plans or result.colocated]
+    return Report(blocks, records, result, result.notes)
 
 
 def explain_command(case: Case, result: PlanResult, words: str) -> str:
@@ -50,12 +54,14 @@ def explain_command(case: Case, result: PlanResult, words: str) -> str:
         d = plan.decode
         if d.kv_precision != case.model.precision.kv:
             words += f" --set model.precision.kv={d.kv_precision}"
-        phase = "decode"
+        phase, ep = "decode", d.ep
         at = f"ep={d.ep},batch_per_die={d.batch_per_die},microbatches={d.microbatches}"
         at += f",draft_tokens={d.draft_tokens},attention_tp={d.attention_tp}"
         at += f",redundant_experts={d.redundant_experts}"
     else:
-        phase, at = "prefill", _prefill_at(plan.prefill)
+        phase, ep, at = "prefill", plan.prefill.ep, _prefill_at(plan.prefill)
+    if ep > case.hardware.dies_per_supernode and not case.engine.scale_out:
+        at += ",scale_out=yes"
     return f"cm384 explain {words} --phase {phase} --at {at}"
 
 
@@ -302,8 +308,9 @@ def vary_report(case: Case, varied: list[Varied]) -> Report:
     )
     names = dict.fromkeys(name for row in machine for name in row)
     machine = [{name: row.get(name) for name in names} for row in machine]
+    notes = list(dict.fromkeys(note for one in varied for note in one.result.notes))
     aligned = "lllrrrr" + ("rr" if sized else "") + "l"
-    return Report([Table(header, rows, aligned)], machine, [vars(one) for one in varied])
+    return Report([Table(header, rows, aligned)], machine, [vars(one) for one in varied], notes)
 
 
 def _counts(result: PlanResult) -> str:
