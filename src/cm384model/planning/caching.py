@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cm384model.laws.caching import cache_traffic, cache_working_set
+from cm384model.numeric import Numeric
 from cm384model.planning.request import Request
 from cm384model.planning.results import CachePool
 from cm384model.prediction.caching import PoolNode, kv_bytes_per_token, pool_node
@@ -119,16 +120,13 @@ def cache_levels(case: Case, request: Request) -> CacheLevels:
     SpecError
         If the machine or the engine does not say what a node lends.
     """
-    curve, none = request.cache_curve, np.zeros(1)
-    prompt_len, each = case.workload.traffic.prompt_len.si, kv_bytes_per_token(case)
-    if request.cache_retention is not None:
-        held = cache_working_set(1.0, prompt_len, request.reuse, request.cache_retention)
-        curve = ReuseCurve("tokens", np.array([held]), np.array([request.reuse]), requests_per_s=1.0)
+    curve, none = _curve_of(case, request), np.zeros(1)
     if "caching" in request.without:
         return CacheLevels(none, none, none, none, none)
     if curve is None:
         return CacheLevels(np.array([request.reuse]), none, none, none, none)
     node, limit = pool_node(case, request.cache_plane), request.cache_nodes
+    prompt_len, each = case.workload.traffic.prompt_len.si, kv_bytes_per_token(case)
     reuse, fixed, per_rate = _of_curve(case, curve, node, limit, request.cache_levels)
     reuse, fixed, per_rate = (np.concatenate([none, column]) for column in (reuse, fixed, per_rate))
     used = reuse > 0
@@ -145,18 +143,31 @@ def whole_percents() -> np.ndarray:
     return levels
 
 
-def finer(request: Request, reuse: float) -> Request | None:
+def finer(case: Case, request: Request, reuse: float) -> Request | None:
     """The request with every `FINE_STEP` around one hit rate alone.
 
     None where the cache is not used or has a hit rate for every number of nodes already.
     """
-    curve = request.cache_curve
-    scaled = curve is not None and (curve.token_rate is not None or curve.requests_per_s is not None)
-    if reuse == 0 or not (scaled or request.cache_retention is not None):
+    curve = _curve_of(case, request)
+    if reuse == 0 or curve is None or curve.requests_per_s is None:
         return None
+    return replace(request, cache_levels=tuple(reuse + _fine_steps()))
+
+
+def with_nodes(case: Case, request: Request, nodes: int, rate: float) -> Request:
+    """The request with another limit on the nodes, and closely the hit rates that these hold at a rate."""
+    request, curve = replace(request, cache_nodes=nodes), _curve_of(case, request)
+    if curve is None or curve.requests_per_s is None:
+        return request
+    size = nodes * _in_a_node(case, curve, pool_node(case, request.cache_plane))
+    held = float(curve.at(size * curve.requests_per_s / rate))
+    return with_both(request, replace(request, cache_levels=tuple(held + _fine_steps())))
+
+
+def _fine_steps() -> np.ndarray:
     steps = round(LEVEL_STEP / FINE_STEP)
-    around = reuse + np.arange(-steps, steps + 1) * FINE_STEP
-    return replace(request, cache_levels=tuple(around))
+    fine: np.ndarray = np.arange(-steps, steps + 1) * FINE_STEP
+    return fine
 
 
 def with_both(coarse: Request, fine: Request) -> Request:
@@ -165,18 +176,28 @@ def with_both(coarse: Request, fine: Request) -> Request:
     return replace(coarse, cache_levels=tuple(levels))
 
 
+def _curve_of(case: Case, request: Request) -> ReuseCurve | None:
+    """The curve of a request, in requests per second of the workload where its sizes go with a rate."""
+    curve, prompt_len = request.cache_curve, float(case.workload.traffic.prompt_len.si)
+    if request.cache_retention is not None:
+        held = float(cache_working_set(1.0, prompt_len, request.reuse, request.cache_retention))
+        return ReuseCurve("tokens", np.array([held]), np.array([request.reuse]), requests_per_s=1.0)
+    if curve is None or curve.token_rate is None:
+        return curve
+    return curve.for_requests(curve.token_rate / prompt_len)
+
+
+def _in_a_node(case: Case, curve: ReuseCurve, node: PoolNode) -> Numeric:
+    """What one node holds, in the unit of the curve."""
+    blocks = node.capacity_tokens / case.engine.constants.cache_block_tokens.si
+    return {"bytes": node.capacity_bytes, "tokens": node.capacity_tokens, "blocks": blocks}[curve.unit]
+
+
 def _of_curve(
     case: Case, curve: ReuseCurve, node: PoolNode, limit: int, chosen: tuple[float, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Hit rates of a curve with the nodes that each takes, at any rate and for each request per second."""
-    in_a_node = {
-        "bytes": node.capacity_bytes,
-        "tokens": node.capacity_tokens,
-        "blocks": node.capacity_tokens / case.engine.constants.cache_block_tokens.si,
-    }[curve.unit]
-    asked = curve.requests_per_s
-    if curve.token_rate is not None:
-        asked = curve.token_rate / float(case.workload.traffic.prompt_len.si)
+    in_a_node, asked = _in_a_node(case, curve, node), curve.requests_per_s
     if asked is None:
         nodes = np.arange(1.0, limit + 1)
         reuse, first = np.unique(np.minimum(curve.at(nodes * in_a_node), MOST_REUSE), return_index=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cm384model.planning.caching import with_nodes
 from cm384model.planning.pairs import Problem, highest_rate
 from cm384model.planning.request import Request
 from cm384model.planning.results import Marginal, Plan
@@ -68,12 +69,13 @@ def cache_changes(plan: Plan) -> dict[str, Change]:
     if plan.cache is None:
         return {}
     nodes = plan.cache.nodes
-    found = {"cache node +1": _cache_nodes(max(nodes + 1, plan.cache.limit_nodes))}
-    return found | ({"cache node -1": _cache_nodes(nodes - 1)} if nodes else {})
+    found = {"cache node +1": _cache_nodes(max(nodes + 1, plan.cache.limit_nodes), plan)}
+    return found | ({"cache node -1": _cache_nodes(nodes - 1, plan)} if nodes else {})
 
 
-def _cache_nodes(nodes: int) -> Change:
-    return lambda case, request, npus: (case, replace(request, cache_nodes=nodes), npus)
+def _cache_nodes(nodes: int, plan: Plan) -> Change:
+    rate = plan.requests_per_s
+    return lambda case, request, npus: (case, with_nodes(case, request, nodes, rate), npus)
 
 
 def _scaled(paths: list[str], factor: float) -> Change:

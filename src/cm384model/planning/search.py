@@ -92,7 +92,7 @@ def _pools_apart(
     spaces = {"decode": decode, "prefill": prefill}
     if not len(pools):
         return _result(case, request, (), spaces, why_infeasible(case, every, decode, prefill), started)
-    closer = finer(request, float(problem.prefill.axes["reuse"][int(pools.prefill[0])]))
+    closer = finer(case, request, float(problem.prefill.axes["reuse"][int(pools.prefill[0])]))
     if closer is not None:
         spaces["finer_prefill"] = prefill_space(case, closer, npus)
         request = with_both(request, closer)
