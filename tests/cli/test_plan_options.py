@@ -124,7 +124,7 @@ def test_a_sized_cache_is_told_and_explained(run):
     assert ",reuse=0.365" in command
     explained = run(*shlex.split(command)[1:])
     assert explained.status == 0, explained.err
-    assert "cache_load_time" in explained.out
+    assert "block_transfer_time" in explained.out
 
 
 def test_a_cache_of_json_and_csv(run):

@@ -84,7 +84,7 @@ def decode_of(lengths, kv_precision, ep, batch, share, drafts, tp, redundant):
 
 @functools.cache
 def prefill_of(lengths, ep, tokens, microbatches, redundant, reuse):
-    """Batch time and free memory of one prefill deployment."""
+    """Time from batch to batch, free memory, and what of the time follows the first tokens."""
     case = case_of(lengths)
     batch = prefill_batch(
         case.system,
@@ -98,7 +98,8 @@ def prefill_of(lengths, ep, tokens, microbatches, redundant, reuse):
             reuse=reuse,
         ),
     )
-    return float(batch.batch_time), float(batch.memory.free)
+    interval, first = float(batch.interval), float(batch.batch_time)
+    return interval, float(batch.memory.free), interval - first
 
 
 @dataclass(frozen=True)
@@ -170,15 +171,16 @@ def combinations(lengths, axes, request, caches=None):
             tokens = float(axes.tokens_step * step_count)
             for microbatches in (1.0,) if "microbatch" in without else (1.0, 2.0):
                 for redundant, (reuse, nodes, carried) in itertools.product(redundancies, caches):
-                    time, free = prefill_of(lengths, ep, tokens, microbatches, redundant, reuse)
+                    time, free, _ = prefill_of(lengths, ep, tokens, microbatches, redundant, reuse)
                     if free < 0:
                         continue
                     chunks = np.ceil(prompt_len / (tokens * each))
                     one = min(prompt_len / each, tokens)
-                    alone = chunks * prefill_of(lengths, ep, one, microbatches, redundant, reuse)[0]
+                    single, _, after = prefill_of(lengths, ep, one, microbatches, redundant, reuse)
                     prompts = tokens * each / prompt_len
                     capacity = max(prompts, 1.0) / (chunks * time)
-                    prefill.append((each, capacity, carried, nodes, prompts, chunks * time, alone))
+                    times = (chunks * time, chunks * single, after)
+                    prefill.append((each, capacity, carried, nodes, prompts, *times))
     rows = []
     for d_npus, load, tpot, after in decode:
         budget = min(slo.ttft, slo.e2e - output_len * tpot) - after
@@ -187,19 +189,18 @@ def combinations(lengths, axes, request, caches=None):
         by_concurrency = request.max_concurrency / (output_len * tpot)
         for many in range(1, npus // d_npus + 1):
             most = min(many * load / (output_len * tpot), by_concurrency)
-            for p_npus, capacity, carried, nodes, prompts, full, alone in prefill:
+            for p_npus, capacity, carried, nodes, *batch in prefill:
                 for more in range(1, (npus - many * d_npus) // p_npus + 1):
                     total = many * d_npus + more * p_npus
                     limit = min(most, more * capacity, carried)
-                    rows.append(
-                        (limit, tpot, total, after, d_npus, nodes, budget, more, prompts, full, alone)
-                    )
+                    rows.append((limit, tpot, total, after, d_npus, nodes, budget, more, *batch))
     if not rows:
         return []
-    limit, tpot, total, after, d_npus, nodes, budget, more, prompts, full, alone = np.array(rows).T
+    limit, tpot, total, after, d_npus, nodes, budget, more, prompts, full, alone, spared = np.array(rows).T
 
     def delay(rate):
-        return prefill_delay(rate, instances=more, prompts=prompts, full_time=full, alone_time=alone)
+        queued = prefill_delay(rate, instances=more, prompts=prompts, full_time=full, alone_time=alone)
+        return queued - spared
 
     if request.rate is None:
         low, high = np.zeros(len(rows)), limit

@@ -219,17 +219,18 @@ def _uncertainties(case: Case, plans: tuple[Plan, ...], kv_precision: str) -> li
     served /= np.minimum(capacity, column(attrgetter("decode.capacity_requests_per_s")))
     # At one load the time in prefill goes with the batch.
     in_prefill = column(lambda plan: plan.ttft_s - plan.kv_transfer_s - plan.decode.step_time_s)
-    usual = prefill_outputs(case, filled_prefill(case, prefill_at))[0].batch_time
+    usual = prefill_outputs(case, filled_prefill(case, prefill_at))[0]
 
     def outputs(varied: Case) -> dict[str, Numeric]:
         decoding = varied.with_kv_precision(kv_precision)
         step, _ = decode_outputs(decoding, filled_decode(decoding, decode_at))
         batch, _ = prefill_outputs(varied, filled_prefill(varied, prefill_at))
         decode_rate = dies * decode_at["batch_per_die"] / (output_len.si * step.tpot)
-        prefill_rate = capacity * usual / batch.batch_time
+        prefill_rate = capacity * usual.interval / batch.interval
+        slower = batch.batch_time / usual.batch_time
         return {
             "tpot_s": step.tpot,
-            "ttft_s": in_prefill * batch.batch_time / usual + kv_transfer_time(decoding) + step.step_time,
+            "ttft_s": in_prefill * slower + kv_transfer_time(decoding) + step.step_time,
             "requests_per_s": served * np.minimum(decode_rate, prefill_rate),
         }
 

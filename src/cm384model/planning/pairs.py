@@ -87,7 +87,7 @@ class Problem:
             full_time=p.delay[option],
             alone_time=p.alone[option],
         )
-        return np.where(rate <= p.most[option] * (1 + 1e-12), delay, np.inf)
+        return np.where(rate <= p.most[option] * (1 + 1e-12), delay - p.spared[option], np.inf)
 
     def ttft_p95(self, pools: Pools) -> np.ndarray:
         """95th percentile of TTFT of each combination. [s]"""
@@ -100,7 +100,7 @@ class Problem:
             alone_time=p.alone[option],
         )
         decode, beside = self.decode, pools.decode.astype(int)
-        ttft: np.ndarray = delay + decode.transfer[beside] + decode.delay[beside]
+        ttft: np.ndarray = delay - p.spared[option] + decode.transfer[beside] + decode.delay[beside]
         return ttft
 
 

@@ -62,6 +62,8 @@ class Options:
         Prefill of one prompt alone; zero for decode. [s]
     prompts : array
         Prompts of a full prefill batch; zero for decode. [-]
+    spared : array
+        What a prompt's own batch stores after its first token, at least; zero for decode. [s]
     transfer : array
         Hand-over of the KV cache to decode; zero for prefill. [s]
     most : array
@@ -76,6 +78,7 @@ class Options:
     free: np.ndarray
     alone: np.ndarray
     prompts: np.ndarray
+    spared: np.ndarray
     transfer: np.ndarray
     most: np.ndarray
 
@@ -354,6 +357,7 @@ def _decode_space(
             "free": step.memory.free,
             "alone": 0.0,
             "prompts": 0.0,
+            "spared": 0.0,
             "transfer": transfer,
             "most": np.inf,
         }
@@ -409,14 +413,16 @@ def prefill_space(case: Case, request: Request, npus: int, only: Only | None = N
         batch = batch_of(ep, tokens_per_npu, microbatches, redundant, reuse)
         prompts = tokens_per_npu * npus_each / prompt_len
         one = np.minimum(prompt_len / npus_each, tokens_per_npu)
+        single = batch_of(ep, one, microbatches, redundant, reuse)
         chunks = np.ceil(prompt_len / (tokens_per_npu * npus_each))
         columns = {
             "npus": npus_each,
-            "rate": np.where(prompts < 1, 1 / chunks, prompts) / batch.batch_time,
+            "rate": np.where(prompts < 1, 1 / chunks, prompts) / batch.interval,
             "tpot": 0.0,
-            "delay": chunks * batch.batch_time,
+            "delay": chunks * batch.interval,
             "free": batch.memory.free,
-            "alone": chunks * batch_of(ep, one, microbatches, redundant, reuse).batch_time,
+            "alone": chunks * single.interval,
+            "spared": single.interval - single.batch_time,
             "prompts": prompts,
             "transfer": 0.0,
             "most": levels.most_rate[np.searchsorted(levels.reuse, reuse)],
