@@ -128,7 +128,7 @@ def test_a_sized_cache_is_told_and_explained(run):
 
 
 def test_a_cache_of_json_and_csv(run):
-    options = ("--reuse", "0.4", "--cache-retention", "5min", "--cache-plane", "vpc")
+    options = ("--reuse", "0.8", "--cache-retention", "5min", "--cache-plane", "vpc")
     plan = answer(run, *options)["plans"][0]
     assert plan["prefill"]["reuse"] == plan["cache"]["hit_rate"] > 0
     assert plan["prefill"]["plane"] == "vpc"
@@ -150,7 +150,7 @@ def test_vary_the_nodes_of_the_cache(run):
 def test_the_command_below_a_plan_explains_that_plan(run, limit):
     """The precision of its cache and its reuse are named."""
     options = ["--kv-precision", "int8", "--reuse", "0.9"]
-    options += ["--slo", "tpot=50ms,ttft=5s"] if limit == "decode" else ["--set", "traffic.output_len=8"]
+    options += ["--set", f"traffic.output_len={1024 if limit == 'decode' else 8}"]
     result = run(*SMALL[:4], *options, "--top", "1")
     commands = [line.strip() for line in result.out.splitlines() if line.startswith("  cm384 explain")]
     assert f"--phase {limit}" in commands[0]

@@ -146,7 +146,7 @@ def test_a_finer_look_never_loses(case, coarse, monkeypatch):
 
 
 def test_what_a_node_of_the_pool_is_worth(case, coarse):
-    result = api.plan(case, **ASKED, reuse_curve=TABLE, cache_nodes=2)
+    result = api.plan(case, **ASKED, reuse_curve=TABLE, cache_nodes=4)
     worth = {m.change: m.requests_per_s_change for m in result.marginals}
     assert worth["cache node -1"] < 0 < worth["cache node +1"]
     assert not any(m.change.startswith("cache") for m in api.plan(case, **ASKED, reuse=0.3).marginals)

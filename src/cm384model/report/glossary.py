@@ -75,7 +75,7 @@ streams | - | dies that send one request's KV cache at once
 tpot_s | s | mean time per output token after the first, step time over tokens per step
 ttft_s | s | time to first token: prefill; with pools apart KV transfer and first step too
 step_time_s | s | one decode iteration
-batch_time_s | s | one prefill batch
+batch_time_s | s | one prefill batch; of a plan, with what it stores in the context cache
 layer_time_s | s | one MoE layer, all microbatches
 attention_stream_time_s | s | attention part of one MoE layer, one microbatch
 expert_stream_time_s | s | expert part of one MoE layer, one microbatch
