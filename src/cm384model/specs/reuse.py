@@ -58,27 +58,40 @@ class ReuseCurve:
 
     def at(self, size: Any) -> Any:
         """Hit rate of a pool of some size, in the unit of the curve. [-]"""
-        import numpy as np
-
-        if self.stepped:
-            below = np.searchsorted(self.size, size, side="right")
-            return np.concatenate([[0.0], self.hit_rate])[below]
-        return np.interp(size, np.concatenate([[0.0], self.size]), np.concatenate([[0.0], self.hit_rate]))
+        return _hit_rate(self, size)
 
     def size_for(self, hit_rate: Any) -> Any:
         """The smallest pool that reaches a hit rate above 0, up to the highest of the curve."""
-        import numpy as np
-
-        rates, sizes = (np.concatenate([[0.0], column]) for column in (self.hit_rate, self.size))
-        above = np.searchsorted(rates, hit_rate, side="left")
-        if self.stepped:
-            return sizes[above]
-        part = (hit_rate - rates[above - 1]) / (rates[above] - rates[above - 1])
-        return sizes[above - 1] + part * (sizes[above] - sizes[above - 1])
+        return _size_for(self, hit_rate)
 
     def for_requests(self, requests_per_s: float) -> ReuseCurve:
         """The same curve, its sizes taken to be for that many of the workload's requests."""
         return replace(self, token_rate=None, requests_per_s=requests_per_s)
+
+
+def _points(curve: ReuseCurve) -> tuple[Array, Array]:
+    """Hit rates and sizes of a curve, from zero on."""
+    import numpy as np
+
+    return np.concatenate([[0.0], curve.hit_rate]), np.concatenate([[0.0], curve.size])
+
+
+def _hit_rate(curve: ReuseCurve, size: Any) -> Any:
+    import numpy as np
+
+    rates, sizes = _points(curve)
+    if curve.stepped:
+        return rates[np.searchsorted(curve.size, size, side="right")]
+    return np.interp(size, sizes, rates)
+
+
+def _size_for(curve: ReuseCurve, hit_rate: Any) -> Any:
+    rates, sizes = _points(curve)
+    above = rates.searchsorted(hit_rate, side="left")
+    if curve.stepped:
+        return sizes[above]
+    part = (hit_rate - rates[above - 1]) / (rates[above] - rates[above - 1])
+    return sizes[above - 1] + part * (sizes[above] - sizes[above - 1])
 
 
 def read_reuse_curve(path: str | Path) -> ReuseCurve:

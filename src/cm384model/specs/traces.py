@@ -103,17 +103,7 @@ class RequestTrace:
             Both rising: from each capacity on [tokens], up to the next, that share [-] is found.
             The last block of a prompt has only the tokens that are left.
         """
-        import numpy as np
-
-        distances = self._distances()
-        sizes = np.diff(self.block_starts, append=len(self.blocks))
-        first = np.repeat(self.block_starts, sizes)
-        before = (np.arange(len(self.blocks)) - first) * MOONCAKE_BLOCK_TOKENS
-        held = np.clip(np.repeat(self.prompt_len, sizes) - before, 0, MOONCAKE_BLOCK_TOKENS)
-        found = np.isfinite(distances)
-        levels, level = np.unique(distances[found], return_inverse=True)
-        tokens = np.cumsum(np.bincount(level, weights=held[found], minlength=len(levels)))
-        return (levels + 1) * MOONCAKE_BLOCK_TOKENS, tokens / float(self.prompt_len.sum())
+        return _token_hits(self, self._distances())
 
     def _distances(self) -> Array:
         if not len(self.blocks):
@@ -156,6 +146,19 @@ def reuse_distances(blocks: Whole) -> Array:
     last[order[1:][again]] = order[:-1][again]
     position = np.arange(len(blocks))
     return np.where(last < 0, np.inf, position - last - 1 - _larger_before(last))
+
+
+def _token_hits(trace: RequestTrace, distances: Array) -> tuple[Array, Array]:
+    import numpy as np
+
+    sizes = np.diff(trace.block_starts, append=len(trace.blocks))
+    first = np.repeat(trace.block_starts, sizes)
+    before = (np.arange(len(trace.blocks)) - first) * MOONCAKE_BLOCK_TOKENS
+    held = np.clip(np.repeat(trace.prompt_len, sizes) - before, 0, MOONCAKE_BLOCK_TOKENS)
+    found = np.isfinite(distances)
+    levels, level = np.unique(distances[found], return_inverse=True)
+    tokens = np.cumsum(np.bincount(level, weights=held[found], minlength=len(levels)))
+    return (levels + 1) * MOONCAKE_BLOCK_TOKENS, tokens / float(trace.prompt_len.sum())
 
 
 def _prefix_distances(trace: RequestTrace) -> Array:
