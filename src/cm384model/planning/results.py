@@ -38,6 +38,8 @@ class PrefillPool:
     tokens_per_npu: int
     microbatches: int
     redundant_experts: int
+    reuse: float
+    plane: str
     instances: int
     npus: int
     dies: int
@@ -47,6 +49,24 @@ class PrefillPool:
     capacity_requests_per_s: float
     utilisation: float
     free_bytes: float
+
+
+@dataclass(frozen=True)
+class CachePool:
+    """The nodes whose DRAM holds the context cache of a plan, as few as carry it."""
+
+    nodes: int
+    limit_nodes: int
+    capacity_bytes: float
+    capacity_tokens: float
+    capacity_blocks: float
+    hit_rate: float
+    retention_s: float
+    load_bytes_per_s: float
+    load_limit_bytes_per_s: float
+    dram_bytes_per_s: float
+    dram_limit_bytes_per_s: float
+    bound_by: str
 
 
 @dataclass(frozen=True)
@@ -77,6 +97,7 @@ class Plan:
     ttft_s_high: float | None = None
     requests_per_s_low: float | None = None
     requests_per_s_high: float | None = None
+    cache: CachePool | None = None
 
 
 @dataclass(frozen=True)

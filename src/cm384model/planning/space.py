@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from cm384model.numeric import Numeric
+from cm384model.planning.caching import cache_levels
 from cm384model.planning.request import Request
 from cm384model.prediction.case import Case
 from cm384model.prediction.decode import DecodeDeployment, decode_step
 from cm384model.prediction.evaluate import core_shares
 from cm384model.prediction.prefill import PrefillDeployment, prefill_batch
-from cm384model.specs.spec import replace_node
+from cm384model.prediction.serving import kv_transfer_time
 
 CHUNK = 100_000
 """Candidates evaluated at once: their arrays stay in the processor's cache. [-]"""
@@ -61,6 +62,12 @@ class Options:
         Prefill of one prompt alone; zero for decode. [s]
     prompts : array
         Prompts of a full prefill batch; zero for decode. [-]
+    spared : array
+        What a prompt's own batch stores after its first token, at least; zero for decode. [s]
+    transfer : array
+        Hand-over of the KV cache to decode; zero for prefill. [s]
+    most : array
+        Requests per second that the context cache carries for all instances; infinite for decode. [1/s]
     """
 
     axes: dict[str, np.ndarray]
@@ -71,6 +78,9 @@ class Options:
     free: np.ndarray
     alone: np.ndarray
     prompts: np.ndarray
+    spared: np.ndarray
+    transfer: np.ndarray
+    most: np.ndarray
 
     def __len__(self) -> int:
         return len(self.npus)
@@ -215,7 +225,7 @@ def _options(
 
 def _no_options(names: list[str]) -> Options:
     empty = np.zeros(0)
-    columns = ("npus", "rate", "tpot", "delay", "free", "alone", "prompts")
+    columns = [column.name for column in fields(Options) if column.name != "axes"]
     return Options(dict.fromkeys(names, empty), **dict.fromkeys(columns, empty))
 
 
@@ -281,7 +291,7 @@ Only = dict[str, np.ndarray]
 
 
 def reuse_of(request: Request) -> float:
-    """Share of the prompt tokens that the cache may serve. [-]"""
+    """Share of the prompt tokens that a cache without a size may serve. [-]"""
     return 0.0 if "caching" in request.without else request.reuse
 
 
@@ -300,7 +310,7 @@ def decode_space(
     if len(explored) == 1:
         return explored[0]
     rejected = sum((Counter(e.rejected) for e in explored), Counter())
-    options = undominated(Options.joined([e.options for e in explored]), ("ep", "draft_tokens"))
+    options = Options.joined([e.options for e in explored])  # each has its own hand-over to decode
     nearest = {
         "free": max(e.nearest["free"] for e in explored),
         "tpot": min(e.nearest.get("tpot", np.inf) for e in explored),
@@ -315,7 +325,8 @@ def decode_space(
 def _decode_space(
     case: Case, request: Request, npus: int, kv_precision: str, only: Only, progress: Progress | None
 ) -> Explored:
-    case = replace(case, model=replace_node(case.model, "precision.kv", kv_precision))
+    case = case.with_kv_precision(kv_precision)
+    transfer = kv_transfer_time(case)
     system, acceptance = case.system, case.workload.serving.acceptance.si
     balance, output_len = case.workload.serving.balance, case.workload.traffic.output_len.si
     drafting = case.model.architecture.mtp_layers.si > 0 and "mtp" not in request.without
@@ -346,6 +357,9 @@ def _decode_space(
             "free": step.memory.free,
             "alone": 0.0,
             "prompts": 0.0,
+            "spared": 0.0,
+            "transfer": transfer,
+            "most": np.inf,
         }
         return Slice(columns, {"hbm": step.memory.free < 0, "tpot": step.tpot > request.slo.tpot})
 
@@ -365,7 +379,7 @@ def _decode_space(
 
 
 def prefill_space(case: Case, request: Request, npus: int, only: Only | None = None) -> Explored:
-    """All prefill deployments: EP x tokens per NPU x microbatches x redundancy.
+    """All prefill deployments: EP x tokens per NPU x microbatches x redundancy x hit rate of the cache.
 
     A batch that holds less than a prompt is a chunk of it: the prompt takes several. Every
     deployment is of its own kind, so none is dropped: in the queue a slower batch can be the
@@ -374,10 +388,12 @@ def prefill_space(case: Case, request: Request, npus: int, only: Only | None = N
     """
     system, prompt_len = case.system, case.workload.traffic.prompt_len.si
     balance = case.workload.serving.balance
-    reuse = reuse_of(request)
+    levels = cache_levels(case, request)
     halves = [1.0] if "microbatch" in request.without else [1.0, 2.0]
 
-    def batch_of(ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric, redundant: Numeric) -> Any:
+    def batch_of(
+        ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric, redundant: Numeric, reuse: Numeric
+    ) -> Any:
         deployment = PrefillDeployment(
             ep=ep,
             tokens_per_npu=tokens_per_npu,
@@ -386,23 +402,30 @@ def prefill_space(case: Case, request: Request, npus: int, only: Only | None = N
             imbalance=case.imbalance(balance, redundant),
             redundant_experts=redundant,
             reuse=reuse,
+            plane=request.cache_plane,
         )
         return prefill_batch(system, deployment)
 
-    def evaluate(ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric, redundant: Numeric) -> Slice:
+    def evaluate(
+        ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric, redundant: Numeric, reuse: Numeric
+    ) -> Slice:
         npus_each = ep / case.hardware.dies_per_npu
-        batch = batch_of(ep, tokens_per_npu, microbatches, redundant)
+        batch = batch_of(ep, tokens_per_npu, microbatches, redundant, reuse)
         prompts = tokens_per_npu * npus_each / prompt_len
         one = np.minimum(prompt_len / npus_each, tokens_per_npu)
+        single = batch_of(ep, one, microbatches, redundant, reuse)
         chunks = np.ceil(prompt_len / (tokens_per_npu * npus_each))
         columns = {
             "npus": npus_each,
-            "rate": np.where(prompts < 1, 1 / chunks, prompts) / batch.batch_time,
+            "rate": np.where(prompts < 1, 1 / chunks, prompts) / batch.interval,
             "tpot": 0.0,
-            "delay": chunks * batch.batch_time,
+            "delay": chunks * batch.interval,
             "free": batch.memory.free,
-            "alone": chunks * batch_of(ep, one, microbatches, redundant).batch_time,
+            "alone": chunks * single.interval,
+            "spared": single.interval - single.batch_time,
             "prompts": prompts,
+            "transfer": 0.0,
+            "most": levels.most_rate[np.searchsorted(levels.reuse, reuse)],
         }
         return Slice(columns, {"hbm": batch.memory.free < 0})
 
@@ -411,5 +434,6 @@ def prefill_space(case: Case, request: Request, npus: int, only: Only | None = N
         "tokens_per_npu": TOKENS_STEP * np.arange(1, MAX_TOKENS_PER_NPU // TOKENS_STEP + 1, dtype=float),
         "microbatches": np.array(halves),
         "redundant_experts": redundancies(case, request),
+        "reuse": levels.reuse,
     }
     return explore(axes | (only or {}), "tokens_per_npu", tuple(axes), evaluate)
