@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 
-from cm384model.planning import space
+from cm384model.planning import layouts, space
 
 WORKLOAD = "deepseek-r1-4k-256"
 SMALL = ("plan", WORKLOAD, "--npus", "64", "--slo", "tpot=50ms,ttft=2s")
@@ -19,7 +19,7 @@ SMALL = ("plan", WORKLOAD, "--npus", "64", "--slo", "tpot=50ms,ttft=2s")
 def coarse(monkeypatch):
     monkeypatch.setattr(space, "core_shares", lambda case: np.array([1 / 2, 2 / 3]))
     monkeypatch.setattr(space, "MAX_DRAFT_TOKENS", 1)
-    monkeypatch.setattr(space, "ATTENTION_TP", (1.0, 2.0))
+    monkeypatch.setattr(layouts, "ATTENTION_TP", (1.0, 2.0))
     monkeypatch.setattr(space, "MAX_BATCH_PER_DIE", 96)
     monkeypatch.setattr(space, "TOKENS_STEP", 4096)
 

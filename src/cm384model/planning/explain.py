@@ -29,6 +29,7 @@ def bound_by(case: Case, plan: Plan, reuse: float) -> str:
             "microbatches": d.microbatches,
             "draft_tokens": d.draft_tokens,
             "attention_tp": d.attention_tp,
+            "expert_tp": d.expert_tp,
             "redundant_experts": d.redundant_experts,
         }
         if d.microbatches > 1:
@@ -37,7 +38,7 @@ def bound_by(case: Case, plan: Plan, reuse: float) -> str:
     else:
         p, pool = plan.prefill, "prefill"
         names = ("ep", "tokens_per_npu", "microbatches", "redundant_experts")
-        given = {name: float(vars(p)[name]) for name in names} | {"reuse": reuse}
+        given = {name: float(vars(p)[name]) for name in names} | {"reuse": reuse} | p.layout
         parts = prefill_outputs(case, filled_prefill(case, given))[0].terms
     terms = [TermResult.of(term) for term in parts]
     largest = max(terms, key=lambda term: term.time_s)
