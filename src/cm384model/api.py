@@ -143,7 +143,7 @@ def op(
 def plan(
     workload: Name | Case,
     *,
-    npus: int = 384,
+    npus: int | None = None,
     slo: Mapping[str, Any] | str | None = None,
     objective: Objective = "throughput",
     rate: float | str | None = None,
@@ -155,6 +155,7 @@ def plan(
     kv_precisions: Iterable[str] = (),
     serving: Serving = "disaggregated",
     layouts: Layouts = "default",
+    scale_out: bool = False,
     frontier: bool = False,
     mixed: bool = False,
     progress: Progress | None = None,
@@ -168,8 +169,8 @@ def plan(
     ----------
     workload : name, path or Case
         A shipped workload, a TOML file, or a loaded case.
-    npus : int
-        NPUs to spend, spare ones included. [-]
+    npus : int, optional
+        NPUs to spend, spare ones included; by default all of the machine, at most 384. [-]
     slo : mapping or str, optional
         ``"tpot=50ms,ttft=2s"`` or the same in seconds, ``e2e`` too; what is not given is the
         workload's.
@@ -194,6 +195,8 @@ def plan(
         Pools of prefill and of decode instances, instances that do both, or the best of each.
     layouts : {"default", "all"}
         How dies may share a model: what pays for its family, or every way there is.
+    scale_out : bool
+        Whether an instance may reach beyond one scale-up network; an engine may be made for it.
     frontier : bool
         Whether to return the throughput-TPOT frontier too.
     mixed : bool
@@ -228,11 +231,15 @@ def plan(
         kv_precisions=kv_precisions,
         serving=serving,
         layouts=layouts,
+        scale_out=scale_out,
     )
     result = plan_case(case, request, frontier=frontier, mixed=mixed, progress=progress)
     reuse = reuse_of(request)
     return with_colocated_plan_intervals(case, with_plan_intervals(case, result, reuse), reuse)
 
+
+DEFAULT_NPUS = 384
+"""NPUs to plan for where nobody says how many, if the machine has them. [-]"""
 
 LIMITS = ("tpot", "ttft", "e2e")
 NUMBERS: dict[str, Dimension] = {
@@ -293,7 +300,7 @@ def vary_plan(case: Case, vary: str, **asked: Any) -> list[Varied]:
 def plan_request(
     case: Case,
     *,
-    npus: int,
+    npus: int | None,
     slo: Mapping[str, Any] | str | None,
     objective: Objective,
     rate: float | str | None,
@@ -305,6 +312,7 @@ def plan_request(
     kv_precisions: Iterable[str],
     serving: Serving = "disaggregated",
     layouts: Layouts = "default",
+    scale_out: bool = False,
 ) -> Request:
     """A checked planning problem; operands as in `plan`.
 
@@ -314,6 +322,7 @@ def plan_request(
         With every value that is out of bounds or unknown, at once.
     """
     total, node = int(case.hardware.total_npus), int(case.hardware.npus_per_node)
+    npus = min(DEFAULT_NPUS, total) if npus is None else npus
     problems: list[Problem] = []
 
     def check(fine: bool, message: str, hint: str) -> None:
@@ -377,6 +386,7 @@ def plan_request(
         kv_precisions=tuple(kv_precisions),
         serving=serving,
         layouts=layouts,
+        scale_out=scale_out or case.engine.scale_out,
     )
 
 
@@ -549,7 +559,7 @@ def compare_plans(
     a: Name | Case,
     b: Name | Case,
     *,
-    npus: int = 384,
+    npus: int | None = None,
     npus_b: int | None = None,
     slo: Mapping[str, Any] | str | None = None,
     slo_b: Mapping[str, Any] | str | None = None,

@@ -43,7 +43,7 @@ def compare(
         typer.Option(
             parser=options.whole("--npus"),
             metavar="N",
-            help="NPUs to spend, with --plan; 384 by default.",
+            help="NPUs to spend, with --plan; by default as in plan.",
             show_default=False,
         ),
     ] = None,
@@ -127,7 +127,7 @@ def compare(
         settings=[*(settings or ()), *(settings_b or ())],
     )
     if plan:
-        plans = api.compare_plans(case_a, case_b, npus=npus or 384, npus_b=npus_b, slo=slo, slo_b=slo_b)
+        plans = api.compare_plans(case_a, case_b, npus=npus, npus_b=npus_b, slo=slo, slo_b=slo_b)
         deliver(compare_plans_report(plans), form, output)
         feasible, reasons = plans.feasible, plans.reasons
     else:

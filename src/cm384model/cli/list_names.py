@@ -8,7 +8,8 @@ import typer
 
 from cm384model.cli import options
 from cm384model.cli.exit_status import ExitStatus
-from cm384model.report.listing import KINDS, listing
+from cm384model.report.listing import KINDS, ON_A_MACHINE, listing
+from cm384model.specs.diagnostics import SpecError
 
 KIND_NAMES = tuple(KINDS)
 
@@ -24,6 +25,16 @@ def list_names(
             show_default=False,
         ),
     ],
+    hardware: Annotated[
+        str | None,
+        typer.Option(
+            "--hardware",
+            metavar="NAME|FILE",
+            help="Machine that the sizes of models are for; by default cloudmatrix384.",
+            autocompletion=options.complete("hardware"),
+            show_default=False,
+        ),
+    ] = None,
     form: options.FormatOption = None,
     output: options.OutputOption = None,
 ) -> ExitStatus:
@@ -33,5 +44,9 @@ def list_names(
     """
     from cm384model.cli.output import choose_format, deliver
 
-    deliver(listing(kind), choose_format(form, output), output)
+    if hardware is not None and kind not in ON_A_MACHINE:
+        raise SpecError.of(
+            f"{kind} do not depend on a machine", f"--hardware is for {', '.join(ON_A_MACHINE)}"
+        )
+    deliver(listing(kind, hardware), choose_format(form, output), output)
     return ExitStatus.YES

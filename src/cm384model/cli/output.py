@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -40,14 +40,21 @@ def deliver(report: Report, form: str, output: Path | None) -> None:
     SpecError
         If the file cannot be written.
     """
+    if form == "csv":
+        tell_notes(report.notes)
     if output is not None:
         write_whole(output, report.render(form))
     elif form == "table" and sys.stdout.isatty():
         from cm384model.report.terminal import show
 
-        show(report.blocks)
+        show(report.page)
     else:
         sys.stdout.write(report.render(form))
+
+
+def tell_notes(notes: Sequence[str]) -> None:
+    """Say on stderr what a format without room for it leaves out."""
+    sys.stderr.write("".join(f"note: {note}\n" for note in notes))
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -15,8 +15,14 @@ def plan(
     hardware: options.HardwareOption = None,
     engine: options.EngineOption = None,
     npus: Annotated[
-        int, typer.Option(parser=options.whole("--npus"), metavar="N", help="NPUs to spend.")
-    ] = 384,
+        int | None,
+        typer.Option(
+            parser=options.whole("--npus"),
+            metavar="N",
+            help="NPUs to spend; by default all of the machine, at most 384.",
+            show_default=False,
+        ),
+    ] = None,
     slo: Annotated[
         str | None,
         typer.Option(
@@ -90,6 +96,10 @@ def plan(
             autocompletion=options.complete_words(("default", "all")),
         ),
     ] = "default",
+    scale_out: Annotated[
+        bool,
+        typer.Option("--scale-out", help="Let an instance reach beyond one scale-up network."),
+    ] = False,
     frontier: Annotated[
         bool, typer.Option("--frontier", help="Show the throughput-TPOT frontier too.")
     ] = False,
@@ -133,6 +143,7 @@ def plan(
         "spare_nodes": spare_nodes,
         "reuse": reuse,
         "without": without or (),
+        "scale_out": scale_out,
         "kv_precisions": kv_precision.split(",") if kv_precision else (),
         "serving": serving,
         "layouts": layouts,

@@ -138,6 +138,7 @@ def sweep(
 
     Exit status: 0 rows, 1 no row is feasible, 2 bad input.
     """
+    from cm384model.cli.output import tell_notes
     from cm384model.sweeping.build import Wanted, study_of
 
     given = {
@@ -158,6 +159,7 @@ def sweep(
     file_form = _file_format(output, form, workers)
     wanted = Wanted(**merged, yes=yes)
     study = study_of(wanted)
+    tell_notes(study.notes)
     if output is None:
         return _on_screen(study, form or "table", force=force, resume=resume)
     command = "cm384 " + shlex.join(sys.argv[1:]) if sys.argv[1:2] == ["sweep"] else _command(wanted, output)

@@ -83,8 +83,24 @@ def residual(case: Case, subject: str, at: str) -> float:
     return next((known[stage.name] for stage in matching if stage.name in known), UNMEASURED)
 
 
-def row_interval(case: Case, row: Row) -> tuple[float, float]:
-    """80 % interval of the prediction of a published row."""
+RUNS = ("colocated", "disaggregated")
+"""Kinds of rows whose time is that of many steps and batches, with the waits between them."""
+
+
+def run_residual(engine: str) -> float:
+    """The model's 80 % error on runs of an engine, those of all engines if it has none, in log space. [-]"""
+    known = residuals()
+    return known.get(f"runs_{engine.replace('-', '_')}", known["runs"])
+
+
+def row_interval(case: Case, row: Row, predicted: float) -> tuple[float, float]:
+    """80 % interval of the prediction of a published row.
+
+    That of a run to the end is the model's error on runs alone, which hides what the inputs do.
+    """
+    if row.kind in RUNS:
+        width = float(np.exp(run_residual(row.engine)))
+        return predicted / width, predicted * width
     found = propagate(case, lambda varied: {"value": predicted_value(varied, row)})
     return found.interval("value", residual(case, row.subject, row.at))
 
@@ -150,8 +166,8 @@ def with_colocated_interval(case: Case, at: At, prediction: ColocatedPrediction)
 
 
 def colocated_residual(case: Case) -> float:
-    """The larger of the model's errors in decode and in prefill, in log space. [-]"""
-    return max(residual(case, "decode", ""), residual(case, "prefill", ""))
+    """The model's 80 % error on published runs of the engine, in log space. [-]"""
+    return run_residual(case.engine.name)
 
 
 def with_operator_interval(case: Case, at: At, prediction: OperatorPrediction) -> OperatorPrediction:

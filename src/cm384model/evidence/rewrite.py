@@ -10,7 +10,7 @@ from typing import Any
 
 from cm384model.evidence.calibrate import Constant, StageFit, shipped_stages
 from cm384model.specs.diagnostics import SpecError
-from cm384model.specs.toml_keys import key_places
+from cm384model.specs.toml_keys import Place, key_places
 from cm384model.specs.units import UNITS
 
 _DATE = re.compile(r", \d{4}-\d\d-\d\d$")
@@ -34,9 +34,26 @@ def rewritten(text: str, fits: Iterable[StageFit], kind: str, date: str, origin:
         for constant in fit.constants:
             head, *path = constant.path.split(".")
             if head == kind and constant.identified:
+                if tuple(path) not in places:  # taken from the file that this one extends
+                    lines, places = _with_line(lines, path, constant)
                 index = places[tuple(path)].line - 1
                 lines[index] = _line(lines[index], constant, fit, date, origin)
     return "\n".join(lines)
+
+
+def _with_line(lines: list[str], path: list[str], constant: Constant) -> tuple[list[str], dict[Any, Place]]:
+    """The lines with one more for a constant that they do not have, and the places of all."""
+    *section, name = path
+    stated = constant.quantity.model_dump(exclude_none=True, exclude={"alternatives", "carried_from"})
+    added = f"{name} = {_toml(stated)}"
+    header = f"[{'.'.join(section)}]"
+    if header in lines:
+        at = lines.index(header) + 1
+        lines = [*lines[:at], added, *lines[at:]]
+    else:
+        lines = ["\n".join(lines).rstrip("\n"), "", header, added, ""]
+    text = "\n".join(lines)
+    return text.split("\n"), key_places(text)
 
 
 def renamed(text: str, name: str) -> str:
@@ -89,7 +106,7 @@ def _undated(quantity: dict[str, Any]) -> dict[str, Any]:
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{name} = {_toml(entry)}" for name, entry in value.items()) + " }"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else f"{value:.12g}"
 
@@ -110,6 +127,8 @@ def residuals_text(fits: Iterable[StageFit], old: str) -> str:
     lines = [
         "# Error of the model on measured rows, per calibration stage: the log error that 80 % of the rows",
         "# stay below under a fit that never saw them. Written by `make calibrate`; part of every error bar.",
+        "# Runs to the end fitted nothing: what 80 % of the published ones stay below, written by hand.",
     ]
-    lines += [f"{name} = {value:g}" for name, value in found.items() if name in known and value]
+    kept = [name for name in found if name in known or name.startswith("runs")]
+    lines += [f"{name} = {found[name]:g}" for name in kept if found[name]]
     return "\n".join(lines) + "\n"

@@ -64,6 +64,7 @@ class Sensitivity:
     predicted_high: float
     residual: float
     effects: tuple[InputEffect, ...]
+    notes: tuple[str, ...] = ()
     schema: int = SCHEMA
 
 
@@ -100,10 +101,11 @@ def sensitivity(case: Case, phase: Phase, at: At) -> Sensitivity:
                 range=effect.quantity.range or (effect.quantity.value, effect.quantity.value),
                 kind=effect.quantity.kind,
                 confidence=effect.quantity.confidence,
-                source=effect.quantity.source,
+                source=effect.quantity.origin,
                 effect_low=effect.low,
                 effect_high=effect.high,
             )
             for effect in effects
         ),
+        notes=prediction.notes,
     )

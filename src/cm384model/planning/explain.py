@@ -23,7 +23,7 @@ def bound_by(case: Case, plan: Plan, reuse: float) -> str:
     if decode_limits:
         d, pool = plan.decode, "decode"
         case = replace(case, model=replace_node(case.model, "precision.kv", d.kv_precision))
-        deployment: dict[str, float] = {
+        deployment: dict[str, float | str] = {
             "ep": d.ep,
             "batch_per_die": d.batch_per_die,
             "microbatches": d.microbatches,
@@ -31,6 +31,7 @@ def bound_by(case: Case, plan: Plan, reuse: float) -> str:
             "attention_tp": d.attention_tp,
             "expert_tp": d.expert_tp,
             "redundant_experts": d.redundant_experts,
+            "scale_out": "yes",
         }
         if d.microbatches > 1:
             deployment["attention_aic_share"] = d.attention_aic_share

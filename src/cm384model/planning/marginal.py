@@ -51,7 +51,7 @@ def changes(case: Case) -> dict[str, Change]:
     ]
     ub = [f"hardware.fabric.ub.write.{reach}_node.bandwidth" for reach in ("inter", "intra")]
     weights = case.model.precision.weights
-    rates = [f"hardware.die.{p}_flop_rate" for p in sorted({"bf16", weights}) if p != "int4"]
+    rates = [f"hardware.die.{p}_flop_rate" for p in sorted({"bf16", weights}) if case.hardware.flop_rate(p)]
     return {
         "HBM bandwidth +10 %": _scaled(["hardware.die.hbm_bandwidth"], 1.1),
         "HBM capacity +10 %": _scaled(["hardware.die.hbm_capacity"], 1.1),
@@ -74,8 +74,9 @@ def _scaled(paths: list[str], factor: float) -> Change:
 
 
 def _one_node_more(case: Case, request: Request, npus: int) -> tuple[Case, Request, int]:
-    nodes = float(case.hardware.supernode.nodes.si) + 1
-    return case.replaced("hardware.supernode.nodes", nodes), request, npus + int(case.hardware.npus_per_node)
+    path = "hardware.supernode.nodes" if case.hardware.supernodes == 1 else "hardware.cluster.supernodes"
+    more = case.replaced(path, float(case.quantity(path).si) + 1)
+    return more, request, npus + int(case.hardware.npus_per_node)
 
 
 def _rate(case: Case, request: Request, npus: int, plan: Plan) -> float:

@@ -51,6 +51,8 @@ class Request:
         Pools of prefill and of decode instances, instances that do both, or the best of each.
     layouts : {"default", "all"}
         How dies may share a model: what pays for its family, or every way there is.
+    scale_out : bool
+        Whether an instance may reach beyond one scale-up network.
     """
 
     npus: int
@@ -65,3 +67,4 @@ class Request:
     kv_precisions: tuple[str, ...] = ()
     serving: Serving = "disaggregated"
     layouts: Layouts = "default"
+    scale_out: bool = False

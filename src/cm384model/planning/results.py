@@ -211,4 +211,5 @@ class PlanResult:
     weakest_inputs: tuple[WeakInput, ...] = ()
     serving: str = "disaggregated"
     colocated: tuple[ColocatedPlan, ...] = ()
+    notes: tuple[str, ...] = ()
     schema: int = SCHEMA

@@ -24,9 +24,13 @@ from cm384model.planning.results import (
 )
 from cm384model.planning.space import Explored, Progress, decode_space, prefill_space, reuse_of
 from cm384model.prediction.case import Case
+from cm384model.prediction.evaluate import filled_decode
+from cm384model.prediction.scale_out import exchange_times
 from cm384model.prediction.serving import kv_transfer_time
 
 FRONTIER_POINTS = 24
+USUAL_BATCH = 32.0
+"""Requests per die at which the cost of larger instances is told. [-]"""
 
 
 def plan_case(
@@ -98,6 +102,24 @@ def _pools_apart(
         frontier=frontier_of(case, problem) if frontier else (),
         mixed=mixed_of(problem, pools) if mixed else None,
         elapsed_s=time.perf_counter() - started,
+    )
+
+
+def plan_notes(case: Case, request: Request) -> tuple[str, ...]:
+    """What a reader must know of the machine, and what larger instances would cost if they were allowed."""
+    notes = case.hardware.notes()
+    if case.hardware.supernodes == 1 or request.scale_out:
+        return notes
+    domain = int(case.hardware.dies_per_supernode)
+    larger = filled_decode(case, {"ep": 2.0 * domain, "batch_per_die": USUAL_BATCH})
+    over_rdma, over_ub = exchange_times(case, larger)
+    if not over_rdma:
+        return notes
+    return (
+        *notes,
+        f"an instance stays within one scale-up network of {domain} dies; at EP{2 * domain} and "
+        f"{USUAL_BATCH:g} requests per die the exchange takes {over_rdma * 1e3:.3g} ms of a step over RDMA, "
+        f"{over_ub * 1e3:.3g} ms if one network joined all: --scale-out allows it",
     )
 
 
@@ -179,6 +201,7 @@ def _result(
         infeasible=infeasible,
         elapsed_s=time.perf_counter() - started,
         serving=request.serving,
+        notes=plan_notes(case, request),
     )
 
 

@@ -246,11 +246,28 @@ def frontier(kind: np.ndarray, rate: np.ndarray, cost: np.ndarray) -> np.ndarray
     return order[keep]
 
 
-def instance_sizes(case: Case, npus: int) -> np.ndarray:
-    """EP degrees that fill whole nodes, up to the NPUs given. [-]"""
-    dies_per_node = int(case.hardware.dies_per_node)
-    nodes = int(min(npus, case.hardware.total_npus) // case.hardware.npus_per_node)
-    return dies_per_node * np.arange(1, nodes + 1, dtype=float)
+def instance_sizes(case: Case, npus: int, scale_out: bool = False) -> np.ndarray:
+    """EP degrees that fill whole nodes, up to the NPUs given. [-]
+
+    Where there are several supernodes and no instance may span them, each size divides the next
+    one: then any instances that the NPUs suffice for can be laid out, none across a border.
+    """
+    hardware = case.hardware
+    nodes = int(min(npus, hardware.total_npus) // hardware.npus_per_node)
+    if hardware.supernodes == 1 or scale_out:
+        sizes = np.arange(1, nodes + 1)
+    else:
+        sizes = np.array([size for size in _divisor_chain(int(hardware.supernode.nodes.si)) if size <= nodes])
+    return int(hardware.dies_per_node) * sizes.astype(float)
+
+
+def _divisor_chain(number: int) -> list[int]:
+    """Numbers from 1 up to one given, each a divisor of the next, as many as there can be."""
+    chain = [number]
+    while chain[-1] > 1:
+        smallest = next(d for d in range(2, chain[-1] + 1) if chain[-1] % d == 0)
+        chain.append(chain[-1] // smallest)
+    return chain[::-1]
 
 
 def redundancies(case: Case, request: Request) -> np.ndarray:
@@ -346,7 +363,7 @@ def _decode_space(
         return Slice(columns, {"hbm": step.memory.free < 0, "tpot": step.tpot > request.slo.tpot})
 
     axes = {
-        "ep": instance_sizes(case, npus),
+        "ep": instance_sizes(case, npus, request.scale_out),
         "batch_per_die": np.arange(1, MAX_BATCH_PER_DIE + 1, dtype=float),
         "attention_aic_share": np.concatenate([[1.0], shares]),
         "draft_tokens": np.arange(0, MAX_DRAFT_TOKENS + 1 if drafting else 1, dtype=float),
@@ -440,7 +457,7 @@ def _prefill_space(case: Case, request: Request, npus: int, only: Only, layout: 
         return Slice(columns, {"hbm": batch.memory.free < 0})
 
     axes = {
-        "ep": instance_sizes(case, npus),
+        "ep": instance_sizes(case, npus, request.scale_out),
         "tokens_per_npu": TOKENS_STEP * np.arange(1, MAX_TOKENS_PER_NPU // TOKENS_STEP + 1, dtype=float),
         "microbatches": np.array(halves),
         "redundant_experts": redundancies(case, request),

@@ -16,7 +16,7 @@ import numpy as np
 from cm384model.prediction.case import Case
 from cm384model.prediction.decode import DecodeDeployment
 from cm384model.prediction.evaluate import At
-from cm384model.prediction.operators import ELEMENT_BYTES
+from cm384model.prediction.operators import ELEMENT_BYTES, scales_out
 from cm384model.prediction.question import Deployment, Phase, Question, memory_of, read_question
 from cm384model.prediction.results import SCHEMA
 from cm384model.specs.diagnostics import SpecError
@@ -121,6 +121,7 @@ class Capacity:
     smallest_of_nodes: Size | None
     instances: tuple[InstanceCapacity, ...]
     infeasible: Miss | None
+    notes: tuple[str, ...] = ()
     schema: int = SCHEMA
     phase: str = "decode"
 
@@ -177,8 +178,18 @@ def fit_case(case: Case, phase: Phase, at: At = (), npus: int | None = None) -> 
         smallest_of_nodes=of_nodes,
         instances=instances,
         infeasible=miss,
+        notes=(*case.hardware.notes(), *_reach(case, [*sizes, *chosen])),
         phase=phase,
     )
+
+
+def _reach(case: Case, sizes: list[int]) -> Iterator[str]:
+    """Which of the sizes need more than one scale-up network."""
+    domain = int(case.hardware.dies_per_supernode)
+    beyond = sorted({dies for dies in sizes if dies > domain})
+    if beyond and scales_out(case.hardware):
+        shown = ", ".join(f"EP{dies}" for dies in beyond)
+        yield f"{shown} spans scale-up networks of {domain} dies; predict needs scale_out=yes"
 
 
 def instance_capacity(question: Question, dies: int) -> InstanceCapacity:

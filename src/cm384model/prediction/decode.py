@@ -14,6 +14,7 @@ from cm384model.prediction.families.interface import Flow, linear
 from cm384model.prediction.memory import Memory, decode_memory
 from cm384model.prediction.operators import ELEMENT_BYTES, Die, collective, gemm
 from cm384model.prediction.placement import Placement
+from cm384model.prediction.precision import check_precisions
 from cm384model.prediction.system import System
 from cm384model.prediction.terms import Term, merged, overhead_term, total_time
 
@@ -109,8 +110,10 @@ def decode_step(system: System, deployment: DecodeDeployment) -> DecodeStep:
 
     A layer runs its attention part (projections, attention core) and its feed-forward part (in
     a mixture: gate, dispatch, experts, combine). With two microbatches the parts form two streams on disjoint
-    cores; the longer one sets the pace, and the streams meet once per microbatch.
+    cores; the longer one sets the pace, and the streams meet once per microbatch. Where a mixture runs
+    beside dense blocks of its layer, one batch hides its exchanges behind them as well.
     """
+    check_precisions(system)
     d, engine = deployment, system.engine
     family = feed_forward_of(system.model)
     placement = family.place(system.hardware, system.model, d.ep, d.redundant_experts, d.expert_tp)
@@ -119,8 +122,8 @@ def decode_step(system: System, deployment: DecodeDeployment) -> DecodeStep:
     layer = _main_layer(system, d, placement, tokens)
     leading = _leading_layers(system, d, placement, tokens)
     drafting = _draft_layers(system, d, placement, layer)
-    head = _head(system, d.batch_per_die * (1 + d.draft_tokens))
-    draft_head = _head(system, d.batch_per_die)
+    head = _head(system, d, d.batch_per_die * (1 + d.draft_tokens))
+    draft_head = _head(system, d, d.batch_per_die)
 
     main_layers = system.model.architecture.layers.si - family.leading_layers(system.model)
     constants = engine.constants
@@ -195,6 +198,10 @@ def _main_layer(system: System, d: DecodeDeployment, placement: Placement, token
     sync = streams * d.microbatches * constants.stream_sync.si
     time = d.microbatches * overlapped_time(first, second, overlap=overlap) + sync
     hidden = d.microbatches * overlap * np.minimum(first, second)
+    if feed_forward.beside_attention:
+        exchanged = total_time(feed_forward.communication)
+        beside = (1 - streams) * constants.stream_overlap.si * np.minimum(exchanged, first)
+        time, hidden = time - beside, hidden + beside
     terms = [*attention_terms, *feed_forward.beside_attention, *feed_forward.terms]
     return _Layer(terms, first, second, sync, hidden, time)
 
@@ -272,10 +279,10 @@ def _mtp_projection(system: System, tokens: Numeric) -> Term:
     return linear(system.die(1.0, 1.0), system.model, "mtp_projection", tokens, hidden, 2 * hidden)
 
 
-def _head(system: System, tokens: Numeric) -> Term:
+def _head(system: System, d: DecodeDeployment, tokens: Numeric) -> Term:
     """LM head, its vocabulary split over the dies of a group that share their tokens."""
     a, p = system.model.architecture, system.model.precision
-    ranks = system.engine.layout.lm_head_tp.si
+    ranks = np.minimum(system.engine.layout.lm_head_tp.si, d.ep)
     die = system.die(1.0, 1.0)
     gathered = collective(
         die, "all_gather", "lm_head_gather", tokens * a.hidden.si * ELEMENT_BYTES["bf16"], ranks

@@ -24,6 +24,7 @@ from cm384model.prediction.results import (
     TermResult,
     parts_of,
 )
+from cm384model.prediction.scale_out import check_scale_out, notes_of
 from cm384model.prediction.terms import Term
 from cm384model.recording import Reading, recording
 from cm384model.specs.deployment import DECODE_FIELDS, OPERATOR_FIELDS, PREFILL_FIELDS, read_at
@@ -78,6 +79,7 @@ def predict_decode(case: Case, at: At) -> DecodePrediction:
         tokens_per_step=float(step.tokens_per_step),
         terms=tuple(TermResult.of(term) for term in step.terms) if ok else (),
         memory=MemoryResult.of(step.memory),
+        notes=notes_of(case, deployment),
         raw_terms=tuple(step.terms),
     )
 
@@ -101,6 +103,7 @@ def predict_prefill(case: Case, at: At) -> PrefillPrediction:
         **floats(outputs, ok),
         terms=tuple(TermResult.of(term) for term in batch.terms) if ok else (),
         memory=MemoryResult.of(batch.memory),
+        notes=notes_of(case, deployment),
         raw_terms=tuple(batch.terms),
     )
 
@@ -146,6 +149,7 @@ def predict_operator(case: Case, name: str, at: At) -> OperatorPrediction:
             for path, q in readings.items()
             if path.startswith(("hardware.ops.", "hardware.fabric."))
         ),
+        notes=case.hardware.notes(),
         raw_term=term,
     )
 
@@ -165,6 +169,7 @@ def decode_deployment(case: Case, at: At) -> DecodeDeployment:
     check_tp(case, given)
     check_expert_tp(case, given)
     deployment = filled_decode(case, given)
+    check_scale_out(case, deployment, given.get("scale_out"))
     if deployment.microbatches > 1 and "attention_aic_share" not in given:
         return with_best_split(case, deployment)
     return deployment
@@ -192,7 +197,7 @@ def filled_decode(case: Case, given: Mapping[str, Any]) -> DecodeDeployment:
 
 def core_shares(case: Case) -> np.ndarray:
     """Every way to give whole AIC cores to the attention stream and leave some to the experts. [-]"""
-    cores = int(case.hardware.die.aic_cores.si)
+    cores = int(np.max(case.hardware.die.aic_cores.si))
     return np.arange(1, cores) / cores
 
 
@@ -230,6 +235,7 @@ def prefill_deployment(case: Case, at: At) -> PrefillDeployment:
             f"a batch of {given['tokens_per_npu'] * npus:g} tokens holds no prompt of {prompt_len:g}",
             f"tokens_per_npu of at least {prompt_len / npus:g}",
         )
+    check_scale_out(case, deployment, given.get("scale_out"))
     return deployment
 
 
@@ -318,7 +324,7 @@ def check_tp(case: Case, given: Mapping[str, Any]) -> None:
 
 def _used(path: str, quantity: Quantity) -> EfficiencyUsed:
     name = path.removeprefix("hardware.")
-    return EfficiencyUsed(name, float(quantity.value), quantity.unit, quantity.source, quantity.confidence)
+    return EfficiencyUsed(name, float(quantity.value), quantity.unit, quantity.origin, quantity.confidence)
 
 
 def check_expert_tp(case: Case, given: Mapping[str, Any]) -> None:

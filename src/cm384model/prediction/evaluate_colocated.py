@@ -35,6 +35,7 @@ from cm384model.prediction.evaluate import (
 )
 from cm384model.prediction.families import attention_of
 from cm384model.prediction.results import ColocatedPrediction, MemoryResult, TermResult
+from cm384model.prediction.scale_out import check_scale_out, notes_of
 from cm384model.specs.deployment import COLOCATED_FIELDS, read_at
 from cm384model.specs.diagnostics import SpecError
 
@@ -52,6 +53,7 @@ def predict_colocated(case: Case, at: At) -> ColocatedPrediction:
     """
     given = read_colocated(case, at)
     deployment = colocated_deployment(case, given)
+    check_scale_out(case, deployment.decode, given.get("scale_out"))
     found, outputs = colocated_outputs(case, given, deployment)
     reasons = memory_reasons(found.memory.free)
     ok = not reasons
@@ -63,6 +65,7 @@ def predict_colocated(case: Case, at: At) -> ColocatedPrediction:
         **floats(outputs, ok),
         terms=tuple(TermResult.of(term) for term in terms) if ok else (),
         memory=MemoryResult.of(found.memory),
+        notes=notes_of(case, deployment.decode),
         raw_terms=terms,
     )
 

@@ -48,7 +48,7 @@ class NumberUsed:
     def of(cls, path: str, quantity: Quantity) -> NumberUsed:
         """From a quantity of a spec."""
         q = quantity
-        return cls(path, float(q.value), q.unit, q.per, q.source, q.kind, q.confidence, q.range, q.note)
+        return cls(path, float(q.value), q.unit, q.per, q.origin, q.kind, q.confidence, q.range, q.note)
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,7 @@ class Explanation:
     hidden_time_s: float
     terms: tuple[TermResult, ...]
     term: TermExplanation | None
+    notes: tuple[str, ...] = ()
     schema: int = SCHEMA
 
 
@@ -159,6 +160,7 @@ def explain(case: Case, phase: Phase, at: At, term: str | None = None) -> Explan
         hidden_time_s=hidden,
         terms=tuple(TermResult.of(t) for t in terms.values()),
         term=None if term is None else _explained(case, terms[term], summed, entries),
+        notes=prediction.notes,
     )
 
 

@@ -25,7 +25,7 @@ from cm384model.recording import recording, recording_active
 from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.hardware import Hardware
 
-ELEMENT_BYTES = {"int4": 0.5, "int8": 1.0, "fp8": 1.0, "bf16": 2.0, "fp32": 4.0}
+ELEMENT_BYTES = {"int4": 0.5, "fp4": 0.5, "int8": 1.0, "fp8": 1.0, "bf16": 2.0, "fp32": 4.0}
 """Bytes of one number in each precision. [B]"""
 
 
@@ -43,6 +43,9 @@ class Die:
     launch_latency : numeric or None
         Start-up of a kernel under this serving engine; None takes each operator's own
         stand-alone figure. [s]
+    startup_share : numeric
+        Part of an operator's own stand-alone start-up that stays under this engine, on top of
+        ``launch_latency``: 0 where kernels are fused and fetch ahead, 1 where they run one by one. [-]
     """
 
     hardware: Hardware
@@ -50,6 +53,7 @@ class Die:
     vector_share: Numeric = 1.0
     contention: Numeric = 1.0
     launch_latency: Numeric | None = None
+    startup_share: Numeric = 0.0
 
     def flop_rate(self, precision: str) -> Numeric:
         """Peak of the cube cores of this share. [FLOP/s]"""
@@ -57,7 +61,11 @@ class Die:
 
     def launch(self, constants: Any) -> Numeric:
         """Start-up of one kernel. [s]"""
-        return constants.launch_latency.si if self.launch_latency is None else self.launch_latency
+        if self.launch_latency is None:
+            return constants.launch_latency.si
+        if np.all(np.equal(self.startup_share, 0)):
+            return self.launch_latency
+        return self.launch_latency + self.startup_share * constants.launch_latency.si
 
     @property
     def bandwidth(self) -> Numeric:
@@ -79,6 +87,21 @@ def operator(function: Callable[..., Term]) -> Callable[..., Term]:
     return wrapped
 
 
+def precisions_of(hardware: Hardware) -> list[str]:
+    """Formats in which a machine multiplies: it has a peak and a kernel for each."""
+    known = [op.removeprefix("gemm_") for op in hardware.ops if op.startswith("gemm_")]
+    return [precision for precision in known if np.all(hardware.flop_rate(precision) > 0)]
+
+
+def no_product(hardware: Hardware, precision: str, settings: str = "") -> SpecError:
+    """The error of a product in a format that a machine does not have."""
+    known = ", ".join(precisions_of(hardware))
+    return SpecError.of(
+        f"{hardware.name} has no product in {precision}",
+        f"it has {known or 'none'}" + (f": {settings}, or import a model in one of them" if settings else ""),
+    )
+
+
 @operator
 def gemm(
     die: Die,
@@ -92,19 +115,12 @@ def gemm(
     stored: str | None = None,
 ) -> Term:
     """``groups`` equal products of M x N x K, with weights ``stored`` in another precision maybe. [-]"""
-    if f"gemm_{precision}" not in die.hardware.ops:
-        known = [op.removeprefix("gemm_") for op in die.hardware.ops if op.startswith("gemm_")]
-        raise SpecError.of(
-            f"{die.hardware.name} has no product in {precision}",
-            f"it has {', '.join(known)}: --set model.precision.weights={known[0]} "
-            f"--set model.precision.activations={known[0]}"
-            if known
-            else None,
-        )
+    if precision not in precisions_of(die.hardware):
+        raise no_product(die.hardware, precision)
     constants = getattr(die.hardware.ops, f"gemm_{precision}")
     widths = {
         "activation_bytes": ELEMENT_BYTES[precision],
-        "weight_bytes": ELEMENT_BYTES[stored or precision],
+        "weight_bytes": _weight_bytes(die, precision, stored),
         "output_bytes": constants.output_bytes.si,
     }
     compute = gemm_laws.gemm_compute_time(
@@ -137,6 +153,14 @@ def gemm(
     )
 
 
+def _weight_bytes(die: Die, precision: str, stored: str | None) -> Numeric:
+    """Traffic of one weight: as stored, or more where unpacking it takes a round trip. [B]"""
+    computed = ELEMENT_BYTES[precision]
+    if stored is None or stored == precision or "unpack" not in die.hardware.ops:
+        return ELEMENT_BYTES[stored or precision]
+    return np.maximum(ELEMENT_BYTES[stored], computed / die.hardware.ops.unpack.gain.si)
+
+
 @operator
 def quantise(die: Die, rows: Numeric, width: Numeric) -> Term:
     """Dynamic per-token quantisation of activations: BF16 read, INT8 and scales written."""
@@ -159,18 +183,22 @@ def attention(
     *,
     constants_name: str,
     precision: str = "bf16",
+    busy: Numeric = 1.0,
 ) -> Term:
-    """An attention core with the constants of one kernel, from its flop and its traffic."""
+    """An attention core with the constants of one kernel, from its flop and its traffic.
+
+    ``busy`` is the share of the cores that have work. [-]
+    """
     constants = getattr(die.hardware.ops, constants_name)
     compute = attention_laws.attention_compute_time(
         flop,
         length,
-        flop_rate=die.flop_rate(precision),
+        flop_rate=die.flop_rate(precision) * busy,
         efficiency=constants.efficiency.si,
         half_length=constants.half_length.si,
     )
     memory = attention_laws.attention_memory_time(
-        bytes_moved, bandwidth=die.bandwidth, efficiency=constants.memory_efficiency.si
+        bytes_moved, bandwidth=die.bandwidth * busy, efficiency=constants.memory_efficiency.si
     )
     launch = die.launch(constants)
     time = roofline_time(compute, memory, overlap=constants.overlap.si, launch_latency=launch)
@@ -199,6 +227,28 @@ def vector(
     return Term(name, time, {"bytes": rows * row_bytes, "memory": time - started, "latency": started})
 
 
+def scales_out(hardware: Hardware) -> bool:
+    """Whether a scale-out network joins several scale-up networks of a machine."""
+    return bool(np.any(np.asarray(hardware.supernodes) > 1))
+
+
+def exchange_bandwidth(hardware: Hardware, ep: Numeric) -> Numeric:
+    """What one die of a group writes at: inside its node, inside its supernode, beyond. [B/s]"""
+    write, domain = hardware.fabric.ub.write, hardware.dies_per_supernode
+    beyond = scales_out(hardware)
+    inside = comm_laws.mixed_bandwidth(
+        np.minimum(ep, domain) if beyond else ep,
+        near_ranks=hardware.dies_per_node,
+        near_bandwidth=write.intra_node.bandwidth.si,
+        far_bandwidth=write.inter_node.bandwidth.si,
+    )
+    if not beyond:
+        return inside
+    return comm_laws.mixed_bandwidth(
+        ep, near_ranks=domain, near_bandwidth=inside, far_bandwidth=hardware.fabric.rdma.bandwidth.si
+    )
+
+
 @operator
 def exchange(
     die: Die,
@@ -212,18 +262,11 @@ def exchange(
 ) -> Term:
     """Dispatch or combine of MoE tokens with the constants of one library and mode."""
     constants = getattr(die.hardware.ops, library)
-    write = die.hardware.fabric.ub.write
-    bandwidth = comm_laws.mixed_bandwidth(
-        ep,
-        near_ranks=die.hardware.dies_per_node,
-        near_bandwidth=write.intra_node.bandwidth.si,
-        far_bandwidth=write.inter_node.bandwidth.si,
-    )
     operands = {
         "floor": constants.floor.si,
         "per_message": constants.per_message.si,
         "per_peer": constants.per_peer.si,
-        "bandwidth": bandwidth,
+        "bandwidth": exchange_bandwidth(die.hardware, ep),
     }
     time = comm_laws.exchange_time(tokens, ep, destinations, message_bytes, **operands)
     sent = comm_laws.exchange_bytes(tokens, destinations, message_bytes, ep)
@@ -236,7 +279,7 @@ def collective(die: Die, kind: str, name: str, message_bytes: Numeric, ranks: Nu
     """One of the collectives ``all_gather``, ``all_to_all``, ``all_reduce``, ``reduce_scatter``.
 
     Within a node and across nodes a library starts up differently; the caller of the law
-    chooses, by the number of ranks.
+    chooses, by the number of ranks. Beyond a supernode no bandwidth exceeds the scale-out link's.
     """
     constants = getattr(die.hardware.ops, kind)
     across = np.asarray(ranks) > die.hardware.dies_per_node
@@ -247,6 +290,11 @@ def collective(die: Die, kind: str, name: str, message_bytes: Numeric, ranks: Nu
         for key in constants
         if not key.endswith("_inter_node")
     }
+    if scales_out(die.hardware):
+        beyond = np.asarray(ranks) > die.hardware.dies_per_supernode
+        link = die.hardware.fabric.rdma.bandwidth.si
+        for key in {"bandwidth", "link_bandwidth"} & operands.keys():
+            operands[key] = np.where(beyond, np.minimum(operands[key], link), operands[key])[()]
     time = getattr(comm_laws, f"{kind}_time")(message_bytes, ranks, **operands)
     sent = getattr(comm_laws, f"{kind}_bytes")(message_bytes, ranks)
     bandwidth_time = np.minimum(time, sent / operands["bandwidth"])

@@ -149,12 +149,14 @@ def read_question(case: Case, phase: Phase, at: At = ()) -> tuple[Question, int 
     unsized = Question(case, phase, {name: value for name, value in given.items() if name != "ep"})
     if decode:  # the checks of a prediction, with stand-ins for what is not given
         one = {} if "batch_per_npu" in given else {"batch_per_die": 1.0}
-        decode_deployment(case, {"ep": unsized.step, "attention_aic_share": 0.5, **one, **given})
+        asked = {"ep": unsized.step, "attention_aic_share": 0.5, "scale_out": "yes"}
+        decode_deployment(case, {**asked, **one, **given})
         if "batch_per_npu" in given:
             per_die = unsized.given["batch_per_npu"] / case.hardware.dies_per_npu
             rest = {name: value for name, value in unsized.given.items() if name != "batch_per_npu"}
             unsized = replace(unsized, given={**rest, "batch_per_die": per_die})
     else:
         dies = int(case.hardware.total_dies)
-        prefill_deployment(case, {"ep": dies, "tokens_per_npu": unsized.context, **given})
+        asked = {"ep": dies, "tokens_per_npu": unsized.context, "scale_out": "yes"}
+        prefill_deployment(case, {**asked, **given})
     return unsized, int(given["ep"]) if "ep" in given else None

@@ -60,7 +60,8 @@ class MemoryResult:
 class DecodePrediction:
     """One decode deployment. Times and throughput are None where it is infeasible.
 
-    ``_low`` and ``_high`` are the ends of an 80 % interval, None where none was asked for.
+    ``_low`` and ``_high`` are the ends of an 80 % interval, None where none was asked for;
+    ``notes`` is what a reader must know of the machine.
     """
 
     feasible: bool
@@ -76,6 +77,7 @@ class DecodePrediction:
     throughput_tokens_per_s_per_npu: float | None
     terms: tuple[TermResult, ...]
     memory: MemoryResult
+    notes: tuple[str, ...] = ()
     schema: int = SCHEMA
     phase: str = "decode"
     tpot_s_low: float | None = None
@@ -102,6 +104,7 @@ class PrefillPrediction:
     throughput_tokens_per_s_per_npu: float | None
     terms: tuple[TermResult, ...]
     memory: MemoryResult
+    notes: tuple[str, ...] = ()
     schema: int = SCHEMA
     phase: str = "prefill"
     batch_time_s_low: float | None = None
@@ -154,6 +157,7 @@ class ColocatedPrediction:
     throughput_tokens_per_s_per_npu_high: float | None = None
     run_tokens_per_s_per_npu_low: float | None = None
     run_tokens_per_s_per_npu_high: float | None = None
+    notes: tuple[str, ...] = ()
     raw_terms: tuple[Term, ...] = field(default=(), repr=False, compare=False)
 
 
@@ -180,6 +184,7 @@ class OperatorPrediction:
     bound: str
     parts_s: Mapping[str, float]
     efficiency: tuple[EfficiencyUsed, ...]
+    notes: tuple[str, ...] = ()
     schema: int = SCHEMA
     time_s_low: float | None = None
     time_s_high: float | None = None

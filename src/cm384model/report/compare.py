@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from cm384model.planning.compare import PlanComparison
 from cm384model.prediction.compare import Comparison, Figure, Side, TermPair
 from cm384model.report.blocks import Block, Table
 from cm384model.report.report import Report, flat
 from cm384model.report.values import percent, scale, setting, significant, with_unit
+
+
+class Noted(Protocol):
+    """A result that carries notes."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of the machine."""
+
 
 SMALL = 0.01
 """Terms below this share of the difference are not named in the sentence that explains it. [-]"""
@@ -25,7 +35,12 @@ def compare_report(result: Comparison) -> Report:
         if _load_differs(result):
             blocks += [_costs(result)]
     blocks.append(_memory(result))
-    return Report(blocks, [flat(term) for term in result.terms], result)
+    return Report(
+        blocks,
+        [flat(term) for term in result.terms],
+        result,
+        _notes(result.a.prediction, result.b.prediction),
+    )
 
 
 def compare_plans_report(result: PlanComparison) -> Report:
@@ -52,7 +67,12 @@ def compare_plans_report(result: PlanComparison) -> Report:
         }
         for figure in (*result.figures, *result.pools)
     ]
-    return Report(blocks, records, result)
+    return Report(blocks, records, result, _notes(a, b))
+
+
+def _notes(a: Noted, b: Noted) -> list[str]:
+    """Notes of both sides, each once."""
+    return list(dict.fromkeys((*a.notes, *b.notes)))
 
 
 def figures_table(title: str, figures: Iterable[Figure]) -> Table:

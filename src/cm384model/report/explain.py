@@ -24,14 +24,16 @@ COLUMNS = 6
 
 def explain_report(case: Case, explanation: Explanation, command: str) -> Report:
     """A summary of all terms, or everything behind one term."""
+    blocks: list[Block]
     title = heading(case, explanation.phase, explanation.deployment)
     if explanation.term is not None:
         records = [_number_record(number) for number in explanation.term.numbers]
-        return Report([title, *_term_blocks(explanation, explanation.term)], records, explanation)
+        blocks = [title, *_term_blocks(explanation, explanation.term)]
+        return Report(blocks, records, explanation, explanation.notes)
     total = TOTAL[explanation.phase]
     summed = explanation.total_time_s + explanation.hidden_time_s
     largest = max(explanation.terms, key=lambda term: term.time_s)
-    blocks: list[Block] = [
+    blocks = [
         title,
         terms_of(explanation.terms, explanation.hidden_time_s, total),
         "formulas, operands and sources of one term:",
@@ -42,7 +44,7 @@ def explain_report(case: Case, explanation: Explanation, command: str) -> Report
         | {"flop": t.flop, "bytes": t.bytes, "bound": t.bound}
         for t in explanation.terms
     ]
-    return Report(blocks, shares, explanation)
+    return Report(blocks, shares, explanation, explanation.notes)
 
 
 def _term_blocks(explanation: Explanation, term: TermExplanation) -> list[Block]:

@@ -39,7 +39,7 @@ def fit_report(case: Case, result: Capacity) -> Report:
         for instance in shown
         for point in (*instance.by_context, *instance.by_batch)
     ]
-    return Report(blocks, records, result)
+    return Report(blocks, records, result, result.notes)
 
 
 def _title(case: Case, result: Capacity) -> str:

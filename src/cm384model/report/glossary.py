@@ -19,6 +19,7 @@ schema | - | version of the layout of JSON and csv
 phase | - | decode, prefill or colocated
 feasible | - | whether the deployment or any plan keeps every constraint
 reasons | - | constraints that are not kept
+notes | - | what a reader must know of the machine, such as that it is announced
 workload | - | name of the workload file
 hardware | - | name of the hardware file
 engine | - | name of the engine file
@@ -42,6 +43,7 @@ prompt_len | tokens | tokens of one prompt
 balance | - | balance of the experts: perfect, eplb or none
 imbalance | - | load of the busiest die over the mean
 redundant_experts | - | redundant copies of routed experts
+scale_out | - | whether an instance may reach beyond one scale-up network
 m | - | rows of one matrix product
 n | - | columns of one matrix product
 k | - | depth of one matrix product

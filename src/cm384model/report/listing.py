@@ -14,9 +14,9 @@ from cm384model.report.formula import readable
 from cm384model.report.report import Report
 
 
-def listing(kind: str) -> Report:
-    """The report of one of `KINDS`."""
-    return KINDS[kind]()
+def listing(kind: str, hardware: str | None = None) -> Report:
+    """The report of one of `KINDS`; ``hardware`` is the machine of `ON_A_MACHINE`."""
+    return KINDS[kind]() if hardware is None else ON_A_MACHINE[kind](hardware)
 
 
 def _files(kind: Any) -> Callable[[], Report]:
@@ -56,10 +56,16 @@ def _engines() -> Report:
     return _report(rows, tuple(rows[0]), "lrrlll", titles)
 
 
-def _models() -> Report:
+def _models(hardware: str | None = None) -> Report:
     from cm384model.report.models import models_report
 
-    return models_report()
+    return models_report(hardware)
+
+
+def _hardware() -> Report:
+    from cm384model.report.hardware import hardware_report
+
+    return hardware_report()
 
 
 def _laws() -> Report:
@@ -130,7 +136,7 @@ def _cell(value: Any) -> str:
 
 
 KINDS: dict[str, Callable[[], Report]] = {
-    "hardware": _files("hardware"),
+    "hardware": _hardware,
     "workloads": _files("workload"),
     "models": _models,
     "engines": _engines,
@@ -140,3 +146,6 @@ KINDS: dict[str, Callable[[], Report]] = {
     "units": _units,
 }
 """What can be listed, by name."""
+
+ON_A_MACHINE: dict[str, Callable[[str], Report]] = {"models": _models}
+"""What depends on a machine."""

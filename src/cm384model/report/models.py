@@ -13,9 +13,10 @@ from cm384model.specs.catalogue import FOLDERS, names
 from cm384model.specs.load import load_engine, load_hardware, load_model
 
 
-def models_report() -> Report:
-    """Every model with its sizes on the default machine."""
-    hardware, engine = load_hardware(DEFAULT_HARDWARE), load_engine(DEFAULT_ENGINE)
+def models_report(machine: str | None = None) -> Report:
+    """Every model with its sizes on a machine, by default the usual one."""
+    hardware = load_hardware(machine or DEFAULT_HARDWARE)
+    engine = load_engine(hardware.engine or DEFAULT_ENGINE)
     rows = []
     for name in names("model"):
         model = load_model(name)
@@ -60,4 +61,7 @@ def models_report() -> Report:
         "4,096 tokens per attention group without redundant experts; active: weights that a token uses, "
         "without the input embedding"
     )
-    return Report([Table(header, cells, "llrrlrlr"), note], rows, rows)
+    domain = int(hardware.dies_per_supernode / hardware.dies_per_npu)
+    if hardware.supernodes > 1:
+        note += f"; more than {domain} NPUs span scale-up networks"
+    return Report([Table(header, cells, "llrrlrlr"), note], rows, rows, hardware.notes())

@@ -34,7 +34,7 @@ def op_report(case: Case, result: OperatorPrediction) -> Report:
     record = {"name": result.name, **result.operands, "time_s": result.time_s, "flop": result.flop}
     record |= {"bytes": result.bytes, "bound": result.bound}
     record |= {"time_s_low": result.time_s_low, "time_s_high": result.time_s_high}
-    return Report(blocks, [record], result)
+    return Report(blocks, [record], result, result.notes)
 
 
 def _rate(amount: float, result: OperatorPrediction, unit: str) -> str:

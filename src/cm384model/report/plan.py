@@ -44,42 +44,38 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
             *([_frontier(result)] if result.frontier else []),
             _counts(result),
             "why plan 1:",
-            Command(explain_command(result, words)),
+            Command(explain_command(case, result, words)),
         ]
     else:
         blocks += [_counts(result)]
     records = [flat(plan) for plan in result.plans or result.colocated]
-    return Report(blocks, records, result)
+    return Report(blocks, records, result, result.notes)
 
 
 def legend(plans: tuple[Plan, ...]) -> str:
     """What the short names in a table of plans mean, as far as they occur."""
-    shown = [
-        name
-        for name, field, usual in (
-            ("ETP", "expert_tp", 1),
-            ("CP", "context_parallel", 0),
-            ("PP", "chunks", 1),
-        )
-        if any(getattr(pool, field, usual) != usual for plan in plans for pool in (plan.prefill, plan.decode))
-    ]
+    unusual = (("ETP", "expert_tp", 1), ("CP", "context_parallel", 0), ("PP", "chunks", 1))
+    pools = [pool for plan in plans for pool in (plan.prefill, plan.decode)]
+    shown = [name for name, field, usual in unusual if any(getattr(p, field, usual) != usual for p in pools)]
     return "\n".join([LEGEND, *(["   ".join(f"{n}: {MORE[n]}" for n in shown)] if shown else [])])
 
 
-def explain_command(result: PlanResult, words: str) -> str:
+def explain_command(case: Case, result: PlanResult, words: str) -> str:
     """The command that explains the pool which limits the best plan."""
     plan = result.plans[0]
     if _decode_limits(plan):
         d = plan.decode
-        phase = "decode"
+        phase, ep = "decode", d.ep
         at = f"ep={d.ep},batch_per_die={d.batch_per_die},microbatches={d.microbatches}"
         at += f",draft_tokens={d.draft_tokens},attention_tp={d.attention_tp}"
         at += f",redundant_experts={d.redundant_experts}" + _splits({"expert_tp": d.expert_tp})
     else:
         p = plan.prefill
-        phase = "prefill"
+        phase, ep = "prefill", p.ep
         at = f"ep={p.ep},tokens_per_npu={p.tokens_per_npu},microbatches={p.microbatches}"
         at += f",redundant_experts={p.redundant_experts}" + _splits(p.layout)
+    if ep > case.hardware.dies_per_supernode and not case.engine.scale_out:
+        at += ",scale_out=yes"
     return f"cm384 explain {words} --phase {phase} --at {at}"
 
 
@@ -287,7 +283,8 @@ def vary_report(varied: list[Varied]) -> Report:
     )
     names = dict.fromkeys(name for row in machine for name in row)
     machine = [{name: row.get(name) for name in names} for row in machine]
-    return Report([Table(header, rows, "lllrrrrl")], machine, [vars(one) for one in varied])
+    notes = list(dict.fromkeys(note for one in varied for note in one.result.notes))
+    return Report([Table(header, rows, "lllrrrrl")], machine, [vars(one) for one in varied], notes)
 
 
 def _counts(result: PlanResult) -> str:

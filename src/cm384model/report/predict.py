@@ -34,7 +34,7 @@ def predict_report(case: Case, prediction: Prediction) -> Report:
         | {"flop": t.flop, "bytes": t.bytes, "bound": t.bound}
         for t in prediction.terms
     ]
-    return Report(blocks, records, prediction)
+    return Report(blocks, records, prediction, prediction.notes)
 
 
 def heading(case: Case, phase: str, deployment: Mapping[str, Any]) -> str:

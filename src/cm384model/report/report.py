@@ -30,11 +30,20 @@ class Report:
         Flat rows, all with the same keys.
     data : any
         What JSON shows: dataclasses, mappings, sequences, numbers, words.
+    notes : sequence of str
+        What a reader must know before the figures; in JSON they are part of ``data``.
     """
 
     blocks: Sequence[Block]
     records: Sequence[Mapping[str, Any]]
     data: Any
+    notes: Sequence[str] = ()
+
+    @property
+    def page(self) -> list[Block]:
+        """The blocks with the notes below the heading."""
+        noted = "\n".join(f"note: {note}" for note in self.notes)
+        return [*self.blocks[:1], *([noted] if noted else []), *self.blocks[1:]]
 
     def render(self, form: str) -> str:
         """The text of one of `FORMATS`, ending in a newline."""
@@ -42,7 +51,7 @@ class Report:
             return json.dumps(jsonable(self.data), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
         if form == "csv":
             return _csv(self.records)
-        return markdown(self.blocks) if form == "markdown" else plain(self.blocks)
+        return markdown(self.page) if form == "markdown" else plain(self.page)
 
 
 def jsonable(value: Any) -> Any:

@@ -34,7 +34,7 @@ def sensitivity_report(case: Case, found: Sensitivity) -> Report:
         f"\non 80 % of measured rows like this the model itself is off by at most {percent(found.residual)}",
     ]
     records = [{**flat(effect), **_ends(effect)} for effect in found.effects]
-    return Report(blocks, records, found)
+    return Report(blocks, records, found, found.notes)
 
 
 def _reach(effect: InputEffect) -> float:

@@ -116,6 +116,7 @@ def result_title(path: str, rows: int, columns: int, said: Mapping[str, Any], *,
             f"keep {said.get('keep')}, {said.get('candidates', 0):,} candidates"
         )
         lines.append(f"cm384 {said.get('cm384')}, {said.get('started')}: {said.get('command')}")
+        lines += [f"note: {note}" for note in said.get("notes", ())]
     return "\n".join(lines)
 
 

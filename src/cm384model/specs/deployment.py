@@ -64,7 +64,7 @@ class Field:
 
 
 BALANCES = ("perfect", "eplb", "none")
-PRECISIONS = ("bf16", "int8", "fp8", "w8a8_dynamic")
+PRECISIONS = ("bf16", "int8", "fp8", "fp4", "w8a8_dynamic")
 
 _EP = Field("expert-parallel degree, in dies", low=1, whole=True)
 _MICROBATCHES = Field("1 serial, 2 two interleaved streams", low=1, high=2, whole=True)
@@ -72,6 +72,7 @@ _BALANCE = Field("balance of the experts", words=BALANCES)
 _IMBALANCE = Field("load of the busiest die over the mean; overrides balance", low=1, high=64)
 _REDUNDANT = Field("redundant copies of routed experts", high=1024, whole=True)
 _TP = Field("dies that share the heads of their requests", low=1, high=128, whole=True)
+_SCALE_OUT = Field("whether an instance may reach beyond one scale-up network", words=("no", "yes"))
 _EXPERT_TP = Field("dies that split the columns of their experts", low=1, high=128, whole=True)
 _CP = Field(
     "parts of the sequence of a prompt, each on attention_tp dies; 0 as the engine has it",
@@ -81,18 +82,19 @@ _CP = Field(
 
 DECODE_FIELDS = {
     "ep": _EP,
-    "batch_per_die": Field("requests that a die decodes at once", low=1),
-    "batch_per_npu": Field("requests that an NPU decodes at once", low=1),
+    "batch_per_die": Field("requests that a die decodes at once, in the mean", low=0.001),
+    "batch_per_npu": Field("requests that an NPU decodes at once, in the mean", low=0.001),
     "microbatches": _MICROBATCHES,
     "attention_aic_share": Field("cores of the attention stream; best split by default", low=0.01, high=0.99),
     "attention_tp": _TP,
+    "draft_tokens": Field("draft tokens per iteration (MTP)", high=4, whole=True),
     "expert_tp": _EXPERT_TP,
-    "draft_tokens": Field("draft tokens per iteration (MTP)", high=3, whole=True),
     "acceptance": Field("probability that a draft is accepted", high=1),
     "kv_len": Field("mean context of a request, in tokens", "tokens", low=1),
     "balance": _BALANCE,
     "imbalance": _IMBALANCE,
     "redundant_experts": _REDUNDANT,
+    "scale_out": _SCALE_OUT,
 }
 
 PREFILL_FIELDS = {
@@ -111,6 +113,7 @@ PREFILL_FIELDS = {
     "balance": _BALANCE,
     "imbalance": _IMBALANCE,
     "redundant_experts": _REDUNDANT,
+    "scale_out": _SCALE_OUT,
 }
 
 COLOCATED_FIELDS = {
@@ -138,7 +141,22 @@ COLOCATED_FIELDS = {
     "kv_len": DECODE_FIELDS["kv_len"],
     "balance": _BALANCE,
     "imbalance": _IMBALANCE,
+    "scale_out": _SCALE_OUT,
     "redundant_experts": _REDUNDANT,
+}
+
+DISAGGREGATED_FIELDS = {
+    **{
+        name: COLOCATED_FIELDS[name]
+        for name in ("ep", "prompts", "prompt_len", "output_len", "reuse", "attention_tp", "draft_tokens")
+    },
+    **{name: COLOCATED_FIELDS[name] for name in ("acceptance", "balance", "imbalance", "redundant_experts")},
+    "concurrency": Field("requests in both pools at once", low=1),
+    "most_running": Field("requests that the decode pool takes at once", low=1),
+    "arrivals_per_s": Field("requests per second that the client sends; by default all at once", low=0.001),
+    "prefill_ep": Field("expert-parallel degree of one prefill instance, in dies", low=1, whole=True),
+    "prefill_tp": Field("dies that share the weights of attention in prefill", low=1, high=128, whole=True),
+    "prefill_instances": Field("equal prefill instances", low=1, whole=True),
 }
 
 _TOKENS = Field("tokens of one die", "tokens", low=1)
@@ -207,6 +225,11 @@ OPERATOR_FIELDS: dict[str, dict[str, Field]] = {
         "kv_len": Field("context of a request, in tokens", "tokens", low=1),
         "heads": _COUNT,
         "aic_share": Field("share of the cores", low=0.01, high=1),
+    },
+    "sparse_attention": {
+        "tokens_per_die": _TOKENS,
+        "positions": Field("cached positions that each token attends to", low=1),
+        "heads": _COUNT,
     },
     "mla_prefill": {
         "tokens_per_die": _TOKENS,

@@ -15,7 +15,8 @@ class Engine(Spec):
     ``decode_streams`` says what two microbatches interleave in decode: the attention and the
     expert path on disjoint cores, or all compute on all cores and the communication beside it.
     ``prefill_attention`` says whether the dies of an instance share the heads of every prompt
-    (staged sequence and head parallelism) or keep their prompts to themselves.
+    (staged sequence and head parallelism) or keep their prompts to themselves. ``scale_out``
+    says that its EP library is made to cross scale-up networks, so that nobody need ask for it.
     """
 
     spec_kind: ClassVar[str] = "engine"
@@ -24,6 +25,7 @@ class Engine(Spec):
     ep_library: str
     prefill_attention: Literal["sp-tp-sp", "data-parallel"]
     prefill_ep_library: str
+    scale_out: bool = False
     constants: Constants = Field(default_factory=Free)
     layout: Constants = Field(default_factory=Free)
     memory: Constants = Field(default_factory=Free)

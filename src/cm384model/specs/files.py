@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticCustomError
 
+from cm384model.specs.catalogue import SpecKind, resolve
 from cm384model.specs.diagnostics import Problem, SpecError, did_you_mean, with_suggestion
+from cm384model.specs.inheritance import Extends, Table, merged
 from cm384model.specs.quantity import Measure, Quantity
 from cm384model.specs.toml_keys import Loc, Place, key_places
 
@@ -38,8 +41,11 @@ class Fault(NamedTuple):
     hint: str | None
 
 
-def read_spec(path: Path, model: type[S]) -> S:
-    """The spec a file holds; `SpecError` with all its problems if it holds none."""
+def read_spec(path: Path, model: type[S], below: tuple[Path, ...] = ()) -> S:
+    """The spec a file holds; `SpecError` with all its problems if it holds none.
+
+    A file that extends another one is filled in from it; ``below`` are the files that led here.
+    """
     file = _shown_path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -50,6 +56,8 @@ def read_spec(path: Path, model: type[S]) -> S:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SpecError([_syntax_problem(str(error), text, file)]) from None
+    if "extends" in data and "extends" in model.model_fields:
+        data = _filled(data, model, text, path, below)
     sources = data.get("sources")
     context = {"file": file, "sources": list(sources) if isinstance(sources, dict) else []}
     model = getattr(model, "class_of", lambda _: model)(data)  # a spec may choose by what the file says
@@ -57,6 +65,35 @@ def read_spec(path: Path, model: type[S]) -> S:
         return model.model_validate(data, context=context)
     except ValidationError as error:
         raise SpecError(_located(faults(error, model), text, file)) from None
+
+
+def _filled(data: Table, model: type[S], text: str, path: Path, below: tuple[Path, ...]) -> Table:
+    """The data of a file with what it takes from the file that it extends."""
+    file = _shown_path(path)
+
+    def at_extends(found: list[Fault]) -> SpecError:
+        return SpecError(
+            _located([fault._replace(loc=("extends", *fault.loc)) for fault in found], text, file)
+        )
+
+    try:
+        extends = Extends.model_validate(data["extends"])
+    except ValidationError as error:
+        raise at_extends(faults(error, Extends)) from None
+    kind: SpecKind = getattr(model, "spec_kind", "hardware")
+    try:
+        base = resolve(kind, extends.machine, path.parent)
+    except SpecError as error:
+        raise at_extends([Fault(("machine",), p.message, p.hint) for p in error.problems]) from None
+    chain = (*below, path.resolve())
+    if base.resolve() in chain:
+        raise at_extends([Fault(("machine",), f"'{extends.machine}' extends this file itself", None)])
+    whole = read_spec(base, model, chain).model_dump(by_alias=True, exclude_none=True)
+    try:
+        return merged(data, whole, extends)
+    except PydanticCustomError as error:
+        said = error.context or {}
+        raise at_extends([Fault((said["key"],), said["message"], said["hint"])]) from None
 
 
 def faults(error: ValidationError, model: type[BaseModel]) -> list[Fault]:

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
 from cm384model.specs.diagnostics import with_suggestion
-from cm384model.specs.quantity import UNITS, ByteRate, Bytes, Count, FlopRate, SourceText, Time, fault
-from cm384model.specs.spec import Free, Groups, Section, Spec
+from cm384model.specs.inheritance import Extends
+from cm384model.specs.quantity import (
+    UNITS,
+    ByteRate,
+    Bytes,
+    Count,
+    FlopRate,
+    Quantity,
+    SourceText,
+    Time,
+    fault,
+)
+from cm384model.specs.spec import Free, Groups, Section, Spec, nodes
+
+PRECISIONS = ("bf16", "int8", "fp8", "fp4")
+"""Formats that cube cores may multiply in; a die states the peaks of those that it has."""
 
 
 class Die(Section):
-    """One die: what it computes, stores and moves."""
+    """One die: what it computes, stores and moves. Peaks are dense, of the cube cores alone."""
 
     aic_cores: Count
     aiv_cores: Count
     bf16_flop_rate: FlopRate
-    int8_flop_rate: FlopRate
+    int8_flop_rate: FlopRate | None = None
     fp8_flop_rate: FlopRate | None = None
+    fp4_flop_rate: FlopRate | None = None
     vector_flop_rate: FlopRate | None = None
     hbm_capacity: Bytes
-    l2_capacity: Bytes
+    l2_capacity: Bytes | None = None
     hbm_bandwidth: ByteRate
     tile_m: Count
     tile_n: Count
@@ -45,6 +61,12 @@ class Supernode(Section):
     """All servers on one scale-up network."""
 
     nodes: Count
+
+
+class Cluster(Section):
+    """All supernodes that the scale-out network joins."""
+
+    supernodes: Count
 
 
 class Route(Section):
@@ -107,16 +129,28 @@ class Check(Section):
 
 
 class Hardware(Spec):
-    """A machine as its data file describes it."""
+    """A machine as its data file describes it.
+
+    ``engine`` names the serving engine that usually runs on it; ``announced`` says that nobody
+    outside its maker has measured it.
+    """
 
     spec_kind: ClassVar[str] = "hardware"
-    not_settable: ClassVar[frozenset[str]] = Spec.not_settable | {"announced", "checks"}
+    not_settable: ClassVar[frozenset[str]] = Spec.not_settable | {
+        "announced",
+        "checks",
+        "engine",
+        "extends",
+    }
 
     announced: bool = False
+    engine: str | None = None
+    extends: Extends | None = None
     die: Die
     npu: Npu
     node: Node
     supernode: Supernode
+    cluster: Cluster | None = None
     fabric: Fabric
     ops: Groups = Field(default_factory=Free)
     checks: tuple[Check, ...] = Field(default=(), strict=False)
@@ -137,18 +171,33 @@ class Hardware(Spec):
         return self.node.npus.si * self.npu.dies.si
 
     @property
+    def supernodes(self) -> Any:
+        """Scale-up networks of the machine."""
+        return 1 if self.cluster is None else self.cluster.supernodes.si
+
+    @property
+    def dies_per_supernode(self) -> Any:
+        """Dies that one scale-up network joins: an EP group beyond them uses the scale-out network."""
+        return self.supernode.nodes.si * self.dies_per_node
+
+    @property
+    def total_nodes(self) -> Any:
+        """Nodes of the machine."""
+        return self.supernodes * self.supernode.nodes.si
+
+    @property
     def total_npus(self) -> Any:
-        """Packages of the supernode."""
-        return self.supernode.nodes.si * self.node.npus.si
+        """Packages of the machine."""
+        return self.total_nodes * self.node.npus.si
 
     @property
     def total_cpus(self) -> Any:
-        """CPUs of the supernode."""
-        return self.supernode.nodes.si * self.node.cpus.si
+        """CPUs of the machine."""
+        return self.total_nodes * self.node.cpus.si
 
     @property
     def total_dies(self) -> Any:
-        """Dies of the supernode."""
+        """Dies of the machine."""
         return self.total_npus * self.npu.dies.si
 
     @property
@@ -178,18 +227,45 @@ class Hardware(Spec):
 
     @property
     def int8_flop_rate_per_npu(self) -> Any:
-        """INT8 peak of one package. [FLOP/s]"""
-        return self.die.int8_flop_rate.si * self.npu.dies.si
+        """INT8 peak of one package, 0 where it has none. [FLOP/s]"""
+        return self.flop_rate("int8") * self.npu.dies.si
 
     @property
     def total_hbm_capacity(self) -> Any:
-        """HBM of the supernode. [B]"""
+        """HBM of the machine. [B]"""
         return self.die.hbm_capacity.si * self.total_dies
 
     @property
     def total_bf16_flop_rate(self) -> Any:
-        """BF16 peak of the supernode. [FLOP/s]"""
+        """BF16 peak of the machine. [FLOP/s]"""
         return self.die.bf16_flop_rate.si * self.total_dies
+
+    def flop_rate(self, precision: str) -> Any:
+        """Peak of one die in one of `PRECISIONS`, 0 where it has none. [FLOP/s]"""
+        rate = getattr(self.die, f"{precision}_flop_rate", None)
+        return 0.0 if rate is None else rate.si
+
+    def notes(self) -> tuple[str, ...]:
+        """What every report must say of this machine: that it is announced, what was not measured on it."""
+        found = []
+        if self.announced:
+            found.append(
+                f"{self.name} is announced: peaks, memory and links are its maker's figures, none is measured"
+            )
+        carried = self.carried_from()
+        if carried:
+            found.append(
+                f"{sum(carried.values())} of {len(self._constants())} operator constants of {self.name} are "
+                f"carried over from {' and '.join(carried)}, not measured here"
+            )
+        return tuple(found)
+
+    def carried_from(self) -> dict[str, int]:
+        """How many operator constants are those of other machines, by their names."""
+        return Counter(number.carried_from for number in self._constants() if number.carried_from)
+
+    def _constants(self) -> list[Quantity]:
+        return [node for _, node in nodes(self.ops) if isinstance(node, Quantity)]
 
 
 def derived_names() -> list[str]:

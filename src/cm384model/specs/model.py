@@ -11,7 +11,7 @@ from cm384model.specs.diagnostics import with_suggestion
 from cm384model.specs.quantity import Count, CountOrZero, Quantity, fault
 from cm384model.specs.spec import Section, Spec
 
-Precision = Literal["int4", "int8", "fp8", "bf16"]
+Precision = Literal["int4", "fp4", "int8", "fp8", "bf16"]
 
 
 class Architecture(Section):

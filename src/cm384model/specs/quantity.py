@@ -129,7 +129,10 @@ class Alternative(BaseModel):
 
 
 class Quantity(BaseModel):
-    """One number with its unit and its whole provenance."""
+    """One number with its unit and its whole provenance.
+
+    ``carried_from`` is the machine that the number belongs to where another one uses it.
+    """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -142,6 +145,7 @@ class Quantity(BaseModel):
     range: tuple[Value, Value] | None = Field(default=None, strict=False, validate_default=True)
     note: str | None = None
     alternatives: tuple[Alternative, ...] = Field(default=(), strict=False)
+    carried_from: str | None = None
 
     _path: str = PrivateAttr(default="")
 
@@ -188,6 +192,13 @@ class Quantity(BaseModel):
         elif value is not None and not pair[0] <= value <= pair[1]:
             raise fault(f"value {value:.12g} lies outside its range [{pair[0]:.12g}, {pair[1]:.12g}]")
         return pair
+
+    @property
+    def origin(self) -> str:
+        """The source, and on which other machine it was found if it was on another one."""
+        if self.carried_from is None:
+            return self.source
+        return f"carried over from {self.carried_from}, not measured here: {self.source}"
 
     @property
     def dimension(self) -> Dimension:

@@ -21,7 +21,9 @@ from cm384model.prediction.evaluate import (
     with_best_split,
 )
 from cm384model.prediction.memory import Memory
+from cm384model.prediction.operators import scales_out
 from cm384model.prediction.prefill import PrefillDeployment
+from cm384model.prediction.scale_out import allowed
 from cm384model.prediction.terms import Term
 from cm384model.specs.overrides import apply_overrides
 from cm384model.sweeping.study import FILES, Axis, Study
@@ -135,7 +137,7 @@ def _decode(study: Study, case: Case, given: dict[str, Any], shape: tuple[int, .
     if deployment.microbatches > 1 and "attention_aic_share" not in given:
         deployment = with_best_split(case, deployment, len(shape))
     step, outputs = decode_outputs(case, deployment)
-    impossible = _impossible_sizes(case, deployment.ep)
+    impossible = _impossible_sizes(case, deployment.ep, given)
     if "attention_tp" in given:
         divides = (deployment.ep % given["attention_tp"] == 0) & (
             case.model.architecture.heads.si % given["attention_tp"] == 0
@@ -154,7 +156,7 @@ def _decode(study: Study, case: Case, given: dict[str, Any], shape: tuple[int, .
 def _prefill(study: Study, case: Case, given: dict[str, Any], shape: tuple[int, ...]) -> Outcome:
     deployment = filled_prefill(case, given)
     batch, outputs = prefill_outputs(case, deployment)
-    impossible = _impossible_sizes(case, deployment.ep)
+    impossible = _impossible_sizes(case, deployment.ep, given)
     tokens = deployment.tokens_per_npu * deployment.ep / case.hardware.dies_per_npu
     impossible["prompt"] = np.asarray(tokens < deployment.prompt_len)
     limit = case.workload.slo.ttft.si
@@ -163,10 +165,13 @@ def _prefill(study: Study, case: Case, given: dict[str, Any], shape: tuple[int, 
     return Outcome(shape, columns, impossible, {"hbm": batch.memory.free < 0}, late, _times(batch.terms))
 
 
-def _impossible_sizes(case: Case, ep: Numeric) -> dict[str, Any]:
-    """Where an instance is larger than the machine or no whole number of NPUs."""
-    hardware = case.hardware
-    return {"ep": (np.asarray(ep) > hardware.total_dies) | (np.asarray(ep) % hardware.dies_per_npu != 0)}
+def _impossible_sizes(case: Case, ep: Numeric, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Where an instance is larger than the machine, no whole NPUs, or beyond a supernode unasked."""
+    hardware, ep = case.hardware, np.asarray(ep)
+    impossible = {"ep": (ep > hardware.total_dies) | (ep % hardware.dies_per_npu != 0)}
+    if scales_out(hardware) and not allowed(case, given.get("scale_out")):
+        impossible["scale_out"] = ep > hardware.dies_per_supernode
+    return impossible
 
 
 def _columns(

@@ -15,7 +15,7 @@ from typing import Any
 from cm384model import __version__
 from cm384model.prediction.case import Case
 from cm384model.specs.quantity import Quantity
-from cm384model.specs.spec import nodes
+from cm384model.specs.spec import Spec, nodes
 from cm384model.sweeping.study import FILES, Axis, Study
 
 SCHEMA = 1
@@ -36,6 +36,7 @@ def provenance(study: Study, command: str, columns: Iterable[dict[str, str]]) ->
         "polars": metadata.version("polars"),
         "phase": study.phase,
         "files": _files(cases),
+        "notes": study.notes,
         "calibration": _calibration(cases),
         "grid": {axis.column: _axis(axis) for axis in study.axes},
         "at": dict(study.at),
@@ -87,14 +88,16 @@ def _files(cases: Iterable[Case]) -> list[dict[str, str]]:
     for case in cases:
         for kind in FILES:
             spec = getattr(case, kind)
-            content = Path(spec.file).read_bytes() if spec.file else spec.model_dump_json().encode()
-            found[kind, spec.name] = {
-                "kind": kind,
-                "name": spec.name,
-                "file": Path(spec.file).name,
-                "sha256": hashlib.sha256(content).hexdigest(),
-            }
+            found[kind, spec.name] = _file(kind, spec)
     return list(found.values())
+
+
+def _file(kind: str, spec: Spec) -> dict[str, str]:
+    """What a spec was read from; the digest of one that extends another is that of all its numbers."""
+    whole = not spec.file or getattr(spec, "extends", None) is not None
+    content = spec.model_dump_json().encode() if whole else Path(spec.file).read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    return {"kind": kind, "name": spec.name, "file": Path(spec.file).name, "sha256": digest}
 
 
 def _calibration(cases: Iterable[Case]) -> dict[str, Any]:

@@ -155,6 +155,11 @@ class Study:
         """The first case."""
         return next(iter(self.cases.values()))
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of the machines, each once."""
+        return list(dict.fromkeys(note for case in self.cases.values() for note in case.hardware.notes()))
+
     def axis(self, column: str) -> Axis | None:
         """The axis behind a column, if there is one."""
         return next((axis for axis in self.axes if axis.column == column), None)

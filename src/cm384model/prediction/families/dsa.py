@@ -9,14 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from cm384model.laws import attention as laws
+from cm384model.laws.roofline import busy_share
 from cm384model.numeric import Numeric
 from cm384model.prediction.families import mla
 from cm384model.prediction.families.interface import LayerTerms, Prompts, linear
 from cm384model.prediction.families.mla import row_width, sizes
-from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, collective
+from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, collective, operator
 from cm384model.prediction.shapes import sparse
 from cm384model.prediction.terms import Term, merged
-from cm384model.specs.model import Model, SparseLatent
+from cm384model.specs.model import Latent, Model, SparseLatent
 from cm384model.specs.spec import Constants
 
 __all__ = [
@@ -65,19 +66,38 @@ def decode_terms(
 def core_term(
     die: Die, model: Model, tokens: Numeric, positions: Numeric, heads: Numeric, precision: str
 ) -> Term:
-    """Absorbed attention of ``tokens`` over so many picked ``positions`` each, gathered one by one."""
-    a = sparse(model)
-    widths = {"heads": heads, "latent_dim": a.kv_lora_rank.si, "rope_dim": a.qk_rope_dim.si}
+    """Absorbed attention of ``tokens`` over so many picked ``positions`` each."""
+    return sparse_core(die, sparse(model), tokens, positions, heads, precision, model.precision.attention)
+
+
+@operator
+def sparse_core(
+    die: Die,
+    shapes: Latent,
+    tokens: Numeric,
+    positions: Numeric,
+    heads: Numeric,
+    cache: str,
+    activations: str,
+) -> Term:
+    """Absorbed attention over picks that are gathered one by one, with these precisions.
+
+    A core works on one query token, so a die with fewer tokens than cores has idle ones.
+    """
+    widths = {"heads": heads, "latent_dim": shapes.kv_lora_rank.si, "rope_dim": shapes.qk_rope_dim.si}
     flop = laws.mla_decode_flop(tokens, positions, **widths)
     moved = laws.mla_decode_bytes(
         tokens,
         tokens,
         positions,
         **widths,
-        kv_bytes=ELEMENT_BYTES[precision],
-        activation_bytes=ELEMENT_BYTES[model.precision.attention],
+        kv_bytes=ELEMENT_BYTES[cache],
+        activation_bytes=ELEMENT_BYTES[activations],
     )
-    return attention(die, "attention_core", flop, moved, positions, constants_name="sparse_attention")
+    busy = busy_share(tokens, die.hardware.die.aic_cores.si * die.cube_share)
+    return attention(
+        die, "attention_core", flop, moved, positions, constants_name="sparse_attention", busy=busy
+    )
 
 
 def indexer(
