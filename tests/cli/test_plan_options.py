@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from cm384model.planning import layouts, space
 
 WORKLOAD = "deepseek-r1-4k-256"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SMALL = ("plan", WORKLOAD, "--npus", "64", "--slo", "tpot=50ms,ttft=2s")
 
 
@@ -108,7 +111,70 @@ def test_the_answers_are_printed(run):
     assert "HBM bandwidth +10 %" in out
 
 
+# --- the context cache --------------------------------------------------------------------------------------
+
+
+def test_a_sized_cache_is_told_and_explained(run):
+    result = run(*SMALL, "--reuse-curve", str(EXAMPLES / "hit-rates.csv"), "--cache-nodes", "4")
+    assert result.status == 0, result.err
+    assert "context cache: 4 of at most 4 nodes lend 50% (D) of their 1.5 TB (D) of DRAM: 3 TB" in result.out
+    assert "size set by capacity" in result.out
+    assert "cache node +1 +" in result.out
+    (command,) = [line for line in result.out.splitlines() if " cache_load " in line]
+    assert ",reuse=0.365" in command
+    explained = run(*shlex.split(command)[1:])
+    assert explained.status == 0, explained.err
+    assert "block_transfer_time" in explained.out
+
+
+def test_a_cache_of_json_and_csv(run):
+    options = ("--reuse", "0.4", "--cache-retention", "5min", "--cache-plane", "vpc")
+    plan = answer(run, *options)["plans"][0]
+    assert plan["prefill"]["reuse"] == plan["cache"]["hit_rate"] > 0
+    assert plan["prefill"]["plane"] == "vpc"
+    assert plan["cache"]["load_bytes_per_s"] < plan["cache"]["load_limit_bytes_per_s"]
+    (row, *_) = csv.DictReader(io.StringIO(run(*SMALL, *options, "--format", "csv").out))
+    assert int(row["cache_nodes"]) == plan["cache"]["nodes"]
+    assert answer(run)["plans"][0]["cache"] is None
+
+
+def test_vary_the_nodes_of_the_cache(run):
+    options = ("--reuse-curve", str(EXAMPLES / "conversations.jsonl"), "--vary", "cache_nodes=0:2:1")
+    out = run(*SMALL, *options).out
+    assert [line.split()[0] for line in out.splitlines()[2:]] == ["0", "1", "2"]
+    assert "hit" in out.splitlines()[0]
+    assert "hit" not in run(*SMALL, "--vary", "npus=32:64:32").out.splitlines()[0]
+
+
+@pytest.mark.parametrize("limit", ["decode", "prefill"])
+def test_the_command_below_a_plan_explains_that_plan(run, limit):
+    """The precision of its cache and its reuse are named."""
+    options = ["--kv-precision", "int8", "--reuse", "0.9"]
+    options += ["--slo", "tpot=50ms,ttft=5s"] if limit == "decode" else ["--set", "traffic.output_len=8"]
+    result = run(*SMALL[:4], *options, "--top", "1")
+    commands = [line.strip() for line in result.out.splitlines() if line.startswith("  cm384 explain")]
+    assert f"--phase {limit}" in commands[0]
+    assert ("--set model.precision.kv=int8" if limit == "decode" else ",reuse=0.9") in commands[0]
+    for command in commands:
+        assert run(*shlex.split(command)[1:]).status == 0, command
+
+
+def test_an_int8_cache_is_handed_over_in_half_the_time(run):
+    bf16, int8 = (answer(run, *words)["plans"][0] for words in ((), ("--kv-precision", "int8")))
+    assert int8["kv_transfer_s"] == pytest.approx(bf16["kv_transfer_s"] / 2, rel=2e-3)
+
+
 BAD = {
+    "curve and share": (("--reuse-curve", "x.csv", "--reuse", "0.5"), "reuse_curve goes with neither"),
+    "no such curve": (("--reuse-curve", "nowhere.csv"), "cannot read 'nowhere.csv'"),
+    "retention alone": (("--cache-retention", "10min"), "cache_retention needs reuse"),
+    "nodes of no cache": (("--cache-nodes", "4"), "cache_nodes needs reuse_curve"),
+    "unknown plane": (("--cache-plane", "rdam"), "cache_plane = 'rdam' is not known"),
+    "cache of colocated": (
+        ("--reuse", "0.5", "--cache-retention", "1min", "--serving", "colocated"),
+        "serving colocated takes a context cache without a size",
+    ),
+    "broken counts": (("--vary", "spare_nodes=0:2:0.5"), "spare_nodes = 0.5 is no whole number"),
     "unknown objective": (("--objective", "throughptu"), "Did you mean 'throughput'?"),
     "npus without a rate": (("--objective", "npus"), "objective npus needs a rate"),
     "throughput with a rate": (("--rate", "120/s"), "objective throughput takes no rate"),

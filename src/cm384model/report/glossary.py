@@ -67,7 +67,7 @@ row_bytes | B | traffic of all kernels for one row
 kernels | - | streaming kernels in a row
 moved_bytes | B | traffic of one attention core
 loads | - | copies of a model that cross the link of its bucket
-hit_rate | - | chance that a model is in memory already
+hit_rate | - | chance that a model is in memory; share of prompt tokens in the cache
 reuse | - | share of prompt tokens whose cache comes from the memory pool
 plane | - | network of a transfer: rdma, ub or vpc; local: no transfer
 streams | - | dies that send one request's KV cache at once
@@ -123,6 +123,15 @@ runner_up | - | what the second plan trades against the first
 serving | - | disaggregated: pools of prefill and of decode; colocated: instances do both
 colocated | - | ranked plans whose instances prefill and decode
 frontier | - | most requests per second as a function of TPOT
+cache | - | context cache of a plan: nodes whose DRAM holds it, what it finds and moves
+limit_nodes | - | most nodes that may lend DRAM to the context cache
+capacity_tokens | tokens | tokens whose KV cache the context cache holds
+capacity_blocks | - | the same in blocks of the engine's size
+retention_s | s | time for which a token stays in the cache if nobody asks for it
+load_bytes_per_s | B/s | loads from the context cache, all nodes
+load_limit_bytes_per_s | B/s | what the nodes of the cache can send
+dram_bytes_per_s | B/s | loads and stores of the context cache
+dram_limit_bytes_per_s | B/s | what the DRAM of the nodes of the cache can move
 mixed | - | best mix of decode instances of different sizes
 decode_instances | - | decode instances of every kind
 prefill_instances | - | prefill instances
@@ -163,7 +172,7 @@ parts_s | s | times that compete inside a term
 efficiency | - | efficiencies and overheads that an operator used, with their sources
 
 memory | - | ledger of the device memory of one die
-capacity_bytes | B | device memory of a die
+capacity_bytes | B | device memory of a die; DRAM that the context cache may fill
 weights_bytes | B | weights of a die
 kv_cache_bytes | B | KV cache of the requests of a die
 buffers_bytes | B | buffers of exchange and activations
