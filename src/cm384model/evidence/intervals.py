@@ -51,9 +51,13 @@ DECODE_DECISIONS = (
     "attention_aic_share",
     "draft_tokens",
     "attention_tp",
+    "expert_tp",
     "redundant_experts",
 )
-PREFILL_DECISIONS = ("ep", "tokens_per_npu", "microbatches", "redundant_experts")
+PREFILL_DECISIONS = (
+    *("ep", "tokens_per_npu", "microbatches", "attention_tp", "expert_tp", "context_parallel"),
+    *("pipeline_stages", "chunks", "redundant_experts"),
+)
 
 UNMEASURED = 0.15
 """Residual of an operator that no shipped row of this machine checks: an assumption. [-]"""

@@ -28,6 +28,7 @@ def bound_by(case: Case, plan: Plan) -> str:
             "microbatches": d.microbatches,
             "draft_tokens": d.draft_tokens,
             "attention_tp": d.attention_tp,
+            "expert_tp": d.expert_tp,
             "redundant_experts": d.redundant_experts,
             "scale_out": "yes",
         }
@@ -38,7 +39,7 @@ def bound_by(case: Case, plan: Plan) -> str:
         p, pool = plan.prefill, "prefill"
         names = ("ep", "tokens_per_npu", "microbatches", "redundant_experts")
         given: dict[str, Any] = {name: float(vars(p)[name]) for name in names}
-        given |= {"reuse": p.reuse, "plane": p.plane}
+        given |= {"reuse": p.reuse, "plane": p.plane} | p.layout
         parts = prefill_outputs(case, filled_prefill(case, given))[0].terms
     terms = [TermResult.of(term) for term in parts]
     largest = max(terms, key=lambda term: term.time_s)

@@ -69,7 +69,7 @@ moved_bytes | B | traffic of one attention core
 loads | - | copies of a model that cross the link of its bucket
 hit_rate | - | chance that a model is in memory; share of prompt tokens in the cache
 reuse | - | share of prompt tokens whose cache comes from the memory pool
-plane | - | network of a transfer: rdma, ub or vpc
+plane | - | network of a transfer: rdma, ub or vpc; local: no transfer
 streams | - | dies that send one request's KV cache at once
 
 tpot_s | s | mean time per output token after the first, step time over tokens per step

@@ -102,7 +102,7 @@ PREFILL_FIELDS = {
     "tokens_per_npu": Field("prompt tokens of one batch on one NPU", "tokens", low=1),
     "prompt_len": Field("tokens of one prompt", "tokens", low=1),
     "reuse": Field("share of prompt tokens whose cache comes from the pool", high=0.999),
-    "plane": Field("network between pool and dies", words=("ub", "vpc")),
+    "plane": Field("network between pool and dies; local: the dies kept it", words=("ub", "vpc", "local")),
     "attention_tp": _TP,
     "expert_tp": _EXPERT_TP,
     "context_parallel": _CP,
