@@ -18,8 +18,8 @@ from cm384model.prediction.evaluate import (
     filled_prefill,
     prefill_deployment,
 )
-from cm384model.prediction.memory import Memory, decode_memory, prefill_memory
-from cm384model.prediction.placement import place_experts
+from cm384model.prediction.families import feed_forward_of
+from cm384model.prediction.memory import Memory, decode_memory, prefill_memory, usual_attention_tp
 from cm384model.prediction.prefill import PrefillDeployment
 from cm384model.specs.deployment import DECODE_FIELDS, PREFILL_FIELDS, read_at
 from cm384model.specs.overrides import apply_overrides
@@ -61,7 +61,8 @@ class Question:
     @property
     def step(self) -> int:
         """Sizes are multiples of this: whole NPUs, and whole groups that share attention heads. [dies]"""
-        return int(np.lcm(int(self.case.hardware.dies_per_npu), int(self.given.get("attention_tp", 1))))
+        tp = self.given.get("attention_tp") or usual_attention_tp(self.case.system)
+        return int(np.lcm(int(self.case.hardware.dies_per_npu), int(tp)))
 
     @property
     def context(self) -> float:
@@ -115,7 +116,8 @@ class Question:
 def memory_of(case: Case, deployment: Deployment) -> Memory:
     """Ledger of a die of a deployment, as `predict` has it. [B]"""
     system = case.system
-    placement = place_experts(system.hardware, system.model, deployment.ep, deployment.redundant_experts)
+    family = feed_forward_of(system.model)
+    placement = family.place(system.hardware, system.model, deployment.ep, deployment.redundant_experts)
     if isinstance(deployment, DecodeDeployment):
         return decode_memory(system, deployment, placement)
     tokens_per_die = deployment.tokens_per_npu / system.hardware.npu.dies.si
