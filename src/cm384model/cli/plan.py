@@ -132,7 +132,7 @@ def plan(
     case = api.load_case(workload, hardware=hardware, engine=engine, settings=settings or ())
     if vary is not None:
         varied = api.vary_plan(case, vary, **asked)
-        deliver(vary_report(varied), form, output)
+        deliver(vary_report(case, varied), form, output)
         return ExitStatus.YES if any(r.result.feasible for r in varied) else ExitStatus.NO
     with progress_bar("candidates") as progress:
         result = api.plan(case, frontier=frontier, mixed=mixed, progress=progress, **asked)

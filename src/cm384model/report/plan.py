@@ -75,7 +75,7 @@ def _title(case: Case, result: PlanResult) -> str:
 
 
 def _table(case: Case, plans: tuple[Plan, ...]) -> Table:
-    cores = int(case.hardware.die.aic_cores.si)
+    cores = _cores(case)
     rows = [
         (
             str(plan.rank),
@@ -108,13 +108,19 @@ def _table(case: Case, plans: tuple[Plan, ...]) -> Table:
     return Table(header, rows, "rllrrrrrrrl")
 
 
+def _cores(case: Case) -> int:
+    """Cores that two streams divide; 0 under an engine whose streams do not."""
+    split = case.engine.decode_streams == "attention-experts"
+    return int(case.hardware.die.aic_cores.si) if split else 0
+
+
 def _prefill(pool: PrefillPool) -> str:
     return f"{pool.instances} x EP{pool.ep} {tokens(pool.tokens_per_npu)} {pool.microbatches}mb"
 
 
 def _decode(pool: DecodePool, cores: int) -> str:
     split = ""
-    if pool.microbatches > 1:
+    if pool.microbatches > 1 and cores:
         attention = round(pool.attention_aic_share * cores)
         split = f" {attention}:{cores - attention}"
     return (
@@ -218,9 +224,9 @@ def _frontier(result: PlanResult) -> Table:
     return Table(header, rows, "rrrrlrr")
 
 
-def vary_report(varied: list[Varied]) -> Report:
+def vary_report(case: Case, varied: list[Varied]) -> Report:
     """One line per value: the best plan under it, or why there is none."""
-    cores = 24
+    cores = _cores(case)
     rows, machine = [], []
     for one in varied:
         plan = one.result.plans[0] if one.result.plans else None

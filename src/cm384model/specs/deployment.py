@@ -79,7 +79,9 @@ DECODE_FIELDS = {
     "batch_per_die": Field("requests that a die decodes at once", low=1),
     "batch_per_npu": Field("requests that an NPU decodes at once", low=1),
     "microbatches": _MICROBATCHES,
-    "attention_aic_share": Field("cores of the attention stream; best split by default", low=0.01, high=0.99),
+    "attention_aic_share": Field(
+        "cores of the attention stream; best split by default", low=0.001, high=0.999
+    ),
     "attention_tp": _TP,
     "draft_tokens": Field("draft tokens per iteration (MTP)", high=3, whole=True),
     "acceptance": Field("probability that a draft is accepted", high=1),
