@@ -287,7 +287,7 @@ def plan_request(
     reuse: float,
     without: Iterable[str],
     kv_precisions: Iterable[str],
-    scale_out: bool,
+    scale_out: bool = False,
 ) -> Request:
     """A checked planning problem; operands as in `plan`.
 
