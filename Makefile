@@ -58,13 +58,16 @@ clean: ## remove caches and builds, keep the virtual environment
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests docs benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamps: pip runs only when pyproject.toml is newer. A plan needs no development tools.
+# The stamps: pip runs only when pyproject.toml is newer. A plan needs no development tools. pip compiles
+# what it copies but not an editable checkout, and an environment may forbid Python to.
 $(USER_STAMP): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -e .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 $(DEV_STAMP): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@$(BIN)/python -m compileall -q src
 	@touch $(USER_STAMP) $@
 
 $(BIN)/python:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from cm384model.evidence.calibration import Calibration, own_calibration, shipped_calibration
 from cm384model.evidence.intervals import (
+    with_colocated_interval,
+    with_colocated_plan_intervals,
     with_decode_interval,
     with_operator_interval,
     with_plan_intervals,
@@ -18,16 +20,28 @@ from cm384model.evidence.published import in_groups, read_rows, shipped_rows
 from cm384model.evidence.validate import Validation
 from cm384model.evidence.validate import validate as validated
 from cm384model.planning.compare import PlanComparison, compare_plan_results
-from cm384model.planning.request import ABLATIONS, Objective, Request, Slo
+from cm384model.planning.request import ABLATIONS, Layouts, Objective, Request, Serving, Slo
 from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
 from cm384model.planning.space import Progress, reuse_of
 from cm384model.planning.vary import Varied, steps
 from cm384model.prediction.capacity import Capacity, Phase, fit_case
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
-from cm384model.prediction.compare import Comparison, check_different, compare_predictions, merged_at
+from cm384model.prediction.compare import (
+    Comparison,
+    Prediction,
+    check_different,
+    compare_predictions,
+    merged_at,
+)
 from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
-from cm384model.prediction.results import DecodePrediction, OperatorPrediction, PrefillPrediction
+from cm384model.prediction.evaluate_colocated import predict_colocated
+from cm384model.prediction.results import (
+    ColocatedPrediction,
+    DecodePrediction,
+    OperatorPrediction,
+    PrefillPrediction,
+)
 from cm384model.specs.deployment import Field, read_at
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
 from cm384model.specs.load import load_engine, load_hardware, load_model, load_workload
@@ -37,6 +51,7 @@ from cm384model.specs.units import Dimension, parse_value
 __all__ = [
     "Capacity",
     "Case",
+    "ColocatedPrediction",
     "Comparison",
     "DecodePrediction",
     "OperatorPrediction",
@@ -66,20 +81,20 @@ Name = str | Path
 def predict(
     workload: Name | Case,
     *,
-    phase: Literal["decode", "prefill"] = "decode",
+    phase: Literal["decode", "prefill", "colocated"] = "decode",
     at: At,
     hardware: Name | None = None,
     engine: Name | None = None,
     settings: Iterable[str] = (),
-) -> DecodePrediction | PrefillPrediction:
+) -> DecodePrediction | PrefillPrediction | ColocatedPrediction:
     """Predict one deployment.
 
     Parameters
     ----------
     workload : name, path or Case
         A shipped workload, a TOML file, or a loaded case.
-    phase : {"decode", "prefill"}
-        Which half of serving.
+    phase : {"decode", "prefill", "colocated"}
+        Which half of serving, or both on the same dies.
     at : mapping, str or iterable of str
         The deployment: ``{"ep": 320, "batch_per_die": 48}`` or ``"ep=320,batch_per_die=48"``.
     hardware, engine : name or path, optional
@@ -89,7 +104,7 @@ def predict(
 
     Returns
     -------
-    DecodePrediction or PrefillPrediction
+    DecodePrediction, PrefillPrediction or ColocatedPrediction
         SI values under names that carry their unit.
 
     Raises
@@ -100,6 +115,8 @@ def predict(
     case = _case(workload, hardware, engine, settings)
     if phase == "prefill":
         return with_prefill_interval(case, at, predict_prefill(case, at))
+    if phase == "colocated":
+        return with_colocated_interval(case, at, predict_colocated(case, at))
     return with_decode_interval(case, at, predict_decode(case, at))
 
 
@@ -136,6 +153,8 @@ def plan(
     reuse: float = 0.0,
     without: Iterable[str] = (),
     kv_precisions: Iterable[str] = (),
+    serving: Serving = "disaggregated",
+    layouts: Layouts = "default",
     scale_out: bool = False,
     frontier: bool = False,
     mixed: bool = False,
@@ -168,10 +187,14 @@ def plan(
     reuse : float
         Share of the prompt tokens whose cache comes from the pool. [-]
     without : iterable of str
-        Choices taken from the planner: ``microbatch``, ``mtp``, ``attention-tp``, ``redundancy``,
-        ``caching``.
+        Choices taken from the planner: ``microbatch``, ``mtp``, ``attention-tp``, ``expert-tp``,
+        ``redundancy``, ``caching``.
     kv_precisions : iterable of str
         Precisions of the KV cache to choose from; by default the model's own.
+    serving : {"disaggregated", "colocated", "both"}
+        Pools of prefill and of decode instances, instances that do both, or the best of each.
+    layouts : {"default", "all"}
+        How dies may share a model: what pays for its family, or every way there is.
     scale_out : bool
         Whether an instance may reach beyond one scale-up network; an engine may be made for it.
     frontier : bool
@@ -206,13 +229,13 @@ def plan(
         reuse=reuse,
         without=without,
         kv_precisions=kv_precisions,
+        serving=serving,
+        layouts=layouts,
         scale_out=scale_out,
     )
-    return with_plan_intervals(
-        case,
-        plan_case(case, request, frontier=frontier, mixed=mixed, progress=progress),
-        reuse_of(request),
-    )
+    result = plan_case(case, request, frontier=frontier, mixed=mixed, progress=progress)
+    reuse = reuse_of(request)
+    return with_colocated_plan_intervals(case, with_plan_intervals(case, result, reuse), reuse)
 
 
 DEFAULT_NPUS = 384
@@ -287,6 +310,8 @@ def plan_request(
     reuse: float,
     without: Iterable[str],
     kv_precisions: Iterable[str],
+    serving: Serving = "disaggregated",
+    layouts: Layouts = "default",
     scale_out: bool = False,
 ) -> Request:
     """A checked planning problem; operands as in `plan`.
@@ -322,6 +347,18 @@ def plan_request(
         with_suggestion(f"objective = '{objective}' is not known", objective, get_args(Objective)),
         f"one of {', '.join(get_args(Objective))}",
     )
+    words = {"serving": (serving, get_args(Serving)), "layouts": (layouts, get_args(Layouts))}
+    for name, (given, choices) in words.items():
+        check(
+            given in choices,
+            with_suggestion(f"{name} = '{given}' is not known", given, choices),
+            f"one of {', '.join(choices)}",
+        )
+    check(
+        serving == "disaggregated" or case.workload.traffic.output_len.si >= 2,
+        "an output of one token has no decode",
+        "serving disaggregated",
+    )
     for word, known in [(w, ABLATIONS) for w in without] + [(w, ("bf16", "int8")) for w in kv_precisions]:
         check(
             word in known,
@@ -347,6 +384,8 @@ def plan_request(
         reuse=reuse,
         without=frozenset(without),
         kv_precisions=tuple(kv_precisions),
+        serving=serving,
+        layouts=layouts,
         scale_out=scale_out or case.engine.scale_out,
     )
 
@@ -509,8 +548,8 @@ def compare(
     found = compare_predictions(
         first,
         second,
-        predict(first, phase=phase, at=at),
-        predict(second, phase=phase, at=merged_at(phase, at, at_b)),
+        cast(Prediction, predict(first, phase=phase, at=at)),
+        cast(Prediction, predict(second, phase=phase, at=merged_at(phase, at, at_b))),
     )
     check_different(found.differences)
     return found

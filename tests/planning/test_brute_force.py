@@ -267,6 +267,7 @@ def test_the_winner_is_the_best_of_all_combinations(lengths, seed):
         axes.shrink(patch)
         patch.setattr(space, "RISING_BLOCK", block)
         patch.setattr(space, "CHUNK", chunk)
+        patch.setattr(space, "FEW", 0)
         patch.setattr(pairs, "SAME_RATE", same_rate)
         patch.setattr(search, "marginals", lambda *operands: ("", ()))  # has tests of its own
         patch.setattr(search, "why_infeasible", lambda *operands: NO_PLAN)

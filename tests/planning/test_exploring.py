@@ -36,7 +36,8 @@ def test_instances_do_not_exceed_the_supernode(case):
 
 
 def random_walk(seed):
-    """Axes and costs that rise along ``b``, with ties, and limits that some candidates break."""
+    """Axes and costs that rise along ``b``, with ties, and limits that some candidates break; of one ``a``
+    and ``b`` the cheapest has the highest rate."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 7, 3)
     sizes[1] = rng.integers(1, 40)
@@ -47,7 +48,7 @@ def random_walk(seed):
         heavy = a * c + b * weights[3]
         columns = {
             "npus": a,
-            "rate": np.floor(b * (1 + a) / (1 + weights[2] * c)),
+            "rate": np.floor(9 * b * (1 + a) / (1 + cost)),
             "tpot": cost,
             "delay": cost,
             "free": limits[0] - heavy,
@@ -83,6 +84,7 @@ def test_slices_and_pruning_change_nothing(seed):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(space, "RISING_BLOCK", block)
             patch.setattr(space, "CHUNK", chunk)
+            patch.setattr(space, "FEW", 0)
             found = space.explore(axes, "b", ("a",), evaluate)
         assert found.size == allowed.size
         assert found.evaluated + found.rejected["pruned"] == found.size
@@ -107,6 +109,7 @@ def test_slices_change_nothing_in_the_planners_own_spaces(npus, tpot, ttft, reus
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(space, "RISING_BLOCK", block)
             patch.setattr(space, "CHUNK", chunk)
+            patch.setattr(space, "FEW", 0)
             patch.setattr(space, "MAX_BATCH_PER_DIE", 96)
             patch.setattr(space, "MAX_DRAFT_TOKENS", 1)
             patch.setattr(space, "ATTENTION_TP", (1.0, 2.0))

@@ -314,9 +314,9 @@ def test_a_machine_without_fp8_says_so(case, decode_deployment):
         decode_step(replace(case, model=model).system, decode_deployment())
 
 
-def test_latent_attention_is_not_split_in_prefill(case):
-    with pytest.raises(SpecError, match="attention weights of deepseek-r1 are not split in prefill"):
-        predict_prefill(case, "ep=32,tokens_per_npu=16384,attention_tp=2")
+def test_sparse_attention_is_not_split_in_prefill(case):
+    with pytest.raises(SpecError, match=r"attention weights of deepseek-v3\.2 are not split in prefill"):
+        predict_prefill(with_model(case, "deepseek-v3.2"), "ep=32,tokens_per_npu=16384,attention_tp=2")
 
 
 @pytest.mark.parametrize(

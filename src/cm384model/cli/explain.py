@@ -22,7 +22,7 @@ def explain(
         bool,
         typer.Option("--sensitivity", help="List the inputs that move TPOT or batch time most."),
     ] = False,
-    phase: options.PhaseOption = "decode",
+    phase: options.ServedOption = "decode",
     at: options.AtOption = None,
     hardware: options.HardwareOption = None,
     engine: options.EngineOption = None,
@@ -32,7 +32,7 @@ def explain(
 ) -> ExitStatus:
     """Explain a prediction: terms, formulas, sources.
 
-    {at}
+    {served}
     """
     from cm384model.cli.output import choose_format, deliver
 

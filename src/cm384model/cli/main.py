@@ -25,7 +25,7 @@ from cm384model.cli.predict import predict
 from cm384model.cli.show import show
 from cm384model.cli.sweep import sweep
 from cm384model.cli.validate import validate
-from cm384model.specs.deployment import DECODE_FIELDS, PREFILL_FIELDS
+from cm384model.specs.deployment import COLOCATED_FIELDS, DECODE_FIELDS, PREFILL_FIELDS
 from cm384model.specs.diagnostics import SpecError, did_you_mean
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
@@ -33,6 +33,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=CONTEXT)
 
 AT = f"Decode takes {', '.join(DECODE_FIELDS)}. Prefill takes {', '.join(PREFILL_FIELDS)}."
+SERVED = f"{AT} Colocated takes {', '.join(COLOCATED_FIELDS)}."
 
 
 def _version(wanted: bool) -> None:
@@ -92,7 +93,7 @@ def _guarded(command: Callable[..., ExitStatus]) -> Callable[..., ExitStatus]:
 
 
 for _name, (_command, _example) in COMMANDS.items():
-    _help = (_command.__doc__ or "").replace("{at}", AT)
+    _help = (_command.__doc__ or "").replace("{at}", AT).replace("{served}", SERVED)
     _epilog = f"\b\nExample:\n  {_example}"
     app.command(_name, help=_help, epilog=_epilog, context_settings=CONTEXT)(_guarded(_command))
 

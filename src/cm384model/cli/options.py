@@ -14,6 +14,7 @@ from cm384model.specs.catalogue import SpecKind, names
 from cm384model.specs.diagnostics import SpecError, with_suggestion
 
 PHASES = ("decode", "prefill")
+SERVED = (*PHASES, "colocated")
 
 
 def one_of(name: str, choices: tuple[str, ...]) -> Callable[[str | None], str | None]:
@@ -105,6 +106,16 @@ PhaseOption = Annotated[
         help="Which half of serving.",
         callback=one_of("--phase", PHASES),
         autocompletion=complete_words(PHASES),
+    ),
+]
+ServedOption = Annotated[
+    str,
+    typer.Option(
+        "--phase",
+        metavar="|".join(SERVED),
+        help="Which half of serving, or both on the same dies.",
+        callback=one_of("--phase", SERVED),
+        autocompletion=complete_words(SERVED),
     ),
 ]
 FormatOption = Annotated[

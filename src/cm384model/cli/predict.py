@@ -10,7 +10,7 @@ from cm384model.cli.exit_status import ExitStatus
 
 def predict(
     workload: options.Workload,
-    phase: options.PhaseOption = "decode",
+    phase: options.ServedOption = "decode",
     at: options.AtOption = None,
     hardware: options.HardwareOption = None,
     engine: options.EngineOption = None,
@@ -22,7 +22,7 @@ def predict(
 
     Exit status: 0 it fits, 1 it does not fit the memory, 2 bad input.
 
-    {at}
+    {served}
     """
     from cm384model.cli.output import choose_format, deliver, say_no
 

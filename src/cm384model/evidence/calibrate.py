@@ -11,13 +11,13 @@ import fnmatch
 import functools
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from cm384model.evidence.published import Row, predicted_value
+from cm384model.evidence.published import Row, case_of, predicted_value
 from cm384model.prediction.case import Case, load_case
 from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.quantity import Quantity
@@ -257,7 +257,8 @@ def left_out_predictions(rows: Sequence[Row], name: str, ids: Sequence[str]) -> 
 def load_stage(stage: Stage, rows: tuple[Row, ...]) -> Case:
     """The case that a shipped stage's rows were measured under."""
     first = rows[0]
-    return load_case(first.workload, hardware=stage.hardware, engine=stage.engine, settings=first.settings)
+    settings = () if first.model else first.settings
+    return load_case(first.workload, hardware=stage.hardware, engine=stage.engine, settings=settings)
 
 
 class _Model:
@@ -284,10 +285,16 @@ class _Model:
             column[i] += direction[i]
             varied = varied.replaced(path, self.low[i] + (self.high[i] - self.low[i]) * column)
         predicted = np.array(
-            [np.broadcast_to(predicted_value(varied, row), count + 1) for row in self.rows], dtype=float
+            [np.broadcast_to(predicted_value(_of_row(varied, row), row), count + 1) for row in self.rows],
+            dtype=float,
         )
         logs = np.log(predicted / np.array([[row.published] for row in self.rows]))
         return logs[:, -1], (logs[:, :-1] - logs[:, -1:]) / direction
+
+
+def _of_row(case: Case, row: Row) -> Case:
+    """The case of a stage with the model of a row that names its own."""
+    return replace(case, model=case_of(row).model) if row.model else case
 
 
 def _solve(model: _Model, start: np.ndarray, free: np.ndarray, loss: str, use: np.ndarray) -> np.ndarray:

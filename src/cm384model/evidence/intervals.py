@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatch
 from importlib.resources import files
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -14,19 +16,44 @@ import numpy as np
 from cm384model.evidence.calibrate import shipped_stages
 from cm384model.evidence.published import Row, predicted_value
 from cm384model.numeric import Numeric
-from cm384model.planning.results import Plan, PlanResult, WeakInput
+from cm384model.planning.colocated import colocated_at
+from cm384model.planning.results import ColocatedPlan, Plan, PlanResult, WeakInput
 from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import (
     At,
     decode_deployment,
     decode_outputs,
+    filled_decode,
+    filled_prefill,
     operator_term,
     prefill_deployment,
     prefill_outputs,
 )
-from cm384model.prediction.results import DecodePrediction, OperatorPrediction, PrefillPrediction
+from cm384model.prediction.evaluate_colocated import (
+    colocated_deployment,
+    colocated_outputs,
+    read_colocated,
+)
+from cm384model.prediction.results import (
+    ColocatedPrediction,
+    DecodePrediction,
+    OperatorPrediction,
+    PrefillPrediction,
+)
 from cm384model.prediction.serving import kv_transfer_time
-from cm384model.prediction.uncertainty import Uncertainty, propagate
+from cm384model.prediction.uncertainty import Uncertainty, propagate, propagate_each
+from cm384model.specs.spec import replace_node
+
+DECODE_DECISIONS = (
+    "ep",
+    "batch_per_die",
+    "microbatches",
+    "attention_aic_share",
+    "draft_tokens",
+    "attention_tp",
+    "redundant_experts",
+)
+PREFILL_DECISIONS = ("ep", "tokens_per_npu", "microbatches", "redundant_experts")
 
 UNMEASURED = 0.15
 """Residual of an operator that no shipped row of this machine checks: an assumption. [-]"""
@@ -52,8 +79,24 @@ def residual(case: Case, subject: str, at: str) -> float:
     return next((known[stage.name] for stage in matching if stage.name in known), UNMEASURED)
 
 
-def row_interval(case: Case, row: Row) -> tuple[float, float]:
-    """80 % interval of the prediction of a published row."""
+RUNS = ("colocated", "disaggregated")
+"""Kinds of rows whose time is that of many steps and batches, with the waits between them."""
+
+
+def run_residual(engine: str) -> float:
+    """The model's 80 % error on runs of an engine, those of all engines if it has none, in log space. [-]"""
+    known = residuals()
+    return known.get(f"runs_{engine.replace('-', '_')}", known["runs"])
+
+
+def row_interval(case: Case, row: Row, predicted: float) -> tuple[float, float]:
+    """80 % interval of the prediction of a published row.
+
+    That of a run to the end is the model's error on runs alone, which hides what the inputs do.
+    """
+    if row.kind in RUNS:
+        width = float(np.exp(run_residual(row.engine)))
+        return predicted / width, predicted * width
     found = propagate(case, lambda varied: {"value": predicted_value(varied, row)})
     return found.interval("value", residual(case, row.subject, row.at))
 
@@ -93,6 +136,36 @@ def with_prefill_interval(case: Case, at: At, prediction: PrefillPrediction) -> 
     )
 
 
+def colocated_uncertainty(case: Case, at: At) -> Uncertainty:
+    """Effects of every input on the quantities of an instance that prefills and decodes."""
+    given = read_colocated(case, at)
+    nominal = colocated_deployment(case, given).decode
+    if nominal.microbatches > 1:
+        given["attention_aic_share"] = nominal.attention_aic_share
+
+    def outputs(varied: Case) -> dict[str, Numeric]:
+        return colocated_outputs(varied, given, colocated_deployment(varied, given))[1]
+
+    return propagate(case, outputs)
+
+
+def with_colocated_interval(case: Case, at: At, prediction: ColocatedPrediction) -> ColocatedPrediction:
+    """The prediction with an interval on TPOT, TTFT and rates."""
+    if not prediction.feasible:
+        return prediction
+    names = ["tpot_s", "ttft_s", "requests_per_s", "throughput_tokens_per_s_per_npu"]
+    if prediction.run_time_s is not None:
+        names.append("run_tokens_per_s_per_npu")
+    return replace(
+        prediction, **_ends(colocated_uncertainty(case, at), tuple(names), colocated_residual(case))
+    )
+
+
+def colocated_residual(case: Case) -> float:
+    """The model's 80 % error on published runs of the engine, in log space. [-]"""
+    return run_residual(case.engine.name)
+
+
 def with_operator_interval(case: Case, at: At, prediction: OperatorPrediction) -> OperatorPrediction:
     """The prediction with an interval on its time."""
     name = prediction.name
@@ -105,7 +178,7 @@ def with_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> P
     """Every plan with intervals on TPOT, TTFT and requests per second, and the winner's weakest inputs."""
     if not result.plans:
         return result
-    found = [plan_uncertainty(case, plan, reuse) for plan in result.plans]
+    found = plan_uncertainties(case, result.plans, reuse)
     error = residual(case, "decode", "")
     names = ("tpot_s", "ttft_s", "requests_per_s")
     plans = tuple(
@@ -118,48 +191,55 @@ def with_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> P
     return replace(result, plans=plans, weakest_inputs=weakest)
 
 
-def plan_uncertainty(case: Case, plan: Plan, reuse: float = 0.0) -> Uncertainty:
-    """Effects of every input on the TPOT, the TTFT and the request rate of a plan.
+def plan_uncertainties(case: Case, plans: tuple[Plan, ...], reuse: float = 0.0) -> list[Uncertainty]:
+    """Effects of every input on the TPOT, the TTFT and the request rate of each plan.
 
     The pools stay as they are, and so does the share of their capacity that they serve.
     """
-    d, p, traffic = plan.decode, plan.prefill, case.workload.traffic
-    decode_at: dict[str, Any] = {
-        "ep": d.ep,
-        "batch_per_die": d.batch_per_die,
-        "microbatches": d.microbatches,
-        "draft_tokens": d.draft_tokens,
-        "attention_tp": d.attention_tp,
-        "redundant_experts": d.redundant_experts,
-        "scale_out": "yes",
-    }
-    if d.microbatches > 1:
-        decode_at["attention_aic_share"] = d.attention_aic_share
-    prefill_at: dict[str, Any] = {
-        "ep": p.ep,
-        "tokens_per_npu": p.tokens_per_npu,
-        "microbatches": p.microbatches,
-        "redundant_experts": p.redundant_experts,
-        "scale_out": "yes",
-    }
-    if reuse > 0:
-        prefill_at["reuse"] = reuse
-    served = plan.requests_per_s / min(d.capacity_requests_per_s, p.capacity_requests_per_s)
-    in_prefill = plan.ttft_s - plan.kv_transfer_s - d.step_time_s  # at one load it goes with the batch
-    usual = prefill_outputs(case, prefill_deployment(case, prefill_at))[0].batch_time
+
+    def column(value: Callable[[Plan], float]) -> np.ndarray:
+        return np.array([[float(value(plan))] for plan in plans])
+
+    decode_at = {name: column(attrgetter(f"decode.{name}")) for name in DECODE_DECISIONS}
+    prefill_at = {name: column(attrgetter(f"prefill.{name}")) for name in PREFILL_DECISIONS}
+    prefill_at["reuse"] = np.array(reuse)
+    output_len = case.workload.traffic.output_len
+    dies = column(attrgetter("decode.dies"))
+    capacity = column(attrgetter("prefill.capacity_requests_per_s"))
+    served = column(attrgetter("requests_per_s"))
+    served /= np.minimum(capacity, column(attrgetter("decode.capacity_requests_per_s")))
+    # At one load the time in prefill goes with the batch.
+    in_prefill = column(lambda plan: plan.ttft_s - plan.kv_transfer_s - plan.decode.step_time_s)
+    usual = prefill_outputs(case, filled_prefill(case, prefill_at))[0].batch_time
 
     def outputs(varied: Case) -> dict[str, Numeric]:
-        step, _ = decode_outputs(varied, decode_deployment(varied, decode_at))
-        batch, _ = prefill_outputs(varied, prefill_deployment(varied, prefill_at))
-        decode_rate = d.dies * d.batch_per_die / (traffic.output_len.si * step.tpot)
-        prefill_rate = p.capacity_requests_per_s * usual / batch.batch_time
+        step, _ = decode_outputs(varied, filled_decode(varied, decode_at))
+        batch, _ = prefill_outputs(varied, filled_prefill(varied, prefill_at))
+        decode_rate = dies * decode_at["batch_per_die"] / (output_len.si * step.tpot)
+        prefill_rate = capacity * usual / batch.batch_time
         return {
             "tpot_s": step.tpot,
             "ttft_s": in_prefill * batch.batch_time / usual + kv_transfer_time(varied) + step.step_time,
             "requests_per_s": served * np.minimum(decode_rate, prefill_rate),
         }
 
-    return propagate(case, outputs)
+    return propagate_each(case, outputs, len(plans))
+
+
+def with_colocated_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> PlanResult:
+    """Every colocated plan with intervals on TPOT and requests per second."""
+    plans = tuple(_colocated_plan_interval(case, plan, reuse) for plan in result.colocated)
+    return replace(result, colocated=plans)
+
+
+def _colocated_plan_interval(case: Case, plan: ColocatedPlan, reuse: float) -> ColocatedPlan:
+    case = replace(case, model=replace_node(case.model, "precision.kv", plan.kv_precision))
+    found = colocated_uncertainty(case, colocated_at(plan, reuse))
+    error, one = colocated_residual(case), found.nominal["requests_per_s"]
+    rate = [end / one * plan.requests_per_s for end in found.interval("requests_per_s", error)]
+    return replace(
+        plan, **_ends(found, ("tpot_s",), error), requests_per_s_low=rate[0], requests_per_s_high=rate[1]
+    )
 
 
 def _ends(found: Uncertainty, names: tuple[str, ...], error: float) -> dict[str, Any]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from cm384model.evidence.rowfile import Line, read_lines
 from cm384model.numeric import Numeric
 from cm384model.prediction.case import DEFAULT_ENGINE, DEFAULT_HARDWARE, DEFAULT_WORKLOAD, Case, load_case
+from cm384model.prediction.colocated import closed_loop_run
+from cm384model.prediction.disaggregated import disaggregated_run, read_run
 from cm384model.prediction.evaluate import (
     decode_deployment,
     decode_outputs,
@@ -19,8 +22,14 @@ from cm384model.prediction.evaluate import (
     prefill_deployment,
     prefill_outputs,
 )
+from cm384model.prediction.evaluate_colocated import (
+    colocated_deployment,
+    colocated_outputs,
+    read_colocated,
+)
 from cm384model.specs.deployment import OPERATOR_FIELDS
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
+from cm384model.specs.load import load_workload
 from cm384model.specs.spec import node_at
 from cm384model.specs.units import SI_UNIT, Dimension
 
@@ -37,9 +46,11 @@ COLUMNS = (
     "used_for_fit",
     "tier",
     "workload",
+    "model",
     "hardware",
     "engine",
     "settings",
+    "acceptance",
     "source",
     "reason",
 )
@@ -58,6 +69,9 @@ GROUPS = (
     "ablations",
     "caching",
     "loading",
+    "serving.decode",
+    "serving.end_to_end",
+    "serving.gpu",
     "other_machine",
     "other_systems",
 )
@@ -84,6 +98,15 @@ QUANTITIES: dict[str, dict[str, Dimension]] = {
         "throughput_tokens_per_s_per_npu": "token_rate",
     },
     "prefill": _PREFILL,
+    "colocated": {
+        "tpot_s": "time",
+        "ttft_s": "time",
+        "throughput_tokens_per_s_per_npu": "token_rate",
+        "run_tpot_s": "time",
+        "run_ttft_s": "time",
+        "run_tokens_per_s_per_npu": "token_rate",
+    },
+    "disaggregated": {"tpot_s": "time", "run_tokens_per_s_per_npu": "token_rate"},
     "caching": {**_PREFILL, "ttft_s": "time"},
     "loading": {"time_s": "time"},
     "fact": {"time_s": "time", "bytes_per_s": "byte_rate"},
@@ -91,12 +114,17 @@ QUANTITIES: dict[str, dict[str, Dimension]] = {
 """What can be measured of each kind of subject, and in which dimension."""
 
 
+RUN = {"run_tpot_s": "tpot", "run_ttft_s": "ttft", "run_tokens_per_s_per_npu": "throughput"}
+"""Quantities of a run to the end, and their names there."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One measurement, and the deployment or operator that it is of; ``published`` is in SI units.
 
     ``against`` makes it a ratio: quantity at ``against`` over quantity at ``at``. A row with a
-    ``reason`` is listed and not predicted.
+    ``reason`` is listed and not predicted. ``model`` is empty where it is that of the workload.
+    ``acceptance`` gives the ends between which the source leaves the acceptance of a draft open.
     """
 
     id: str
@@ -111,16 +139,18 @@ class Row:
     used_for_fit: bool
     tier: str
     workload: str
+    model: str
     hardware: str
     engine: str
     settings: tuple[str, ...]
+    acceptance: tuple[float, float] | None
     source: str
     reason: str
     line: Line | None = field(default=None, repr=False, compare=False)
 
     @property
     def kind(self) -> str:
-        """The first word of the subject: op, decode, prefill, caching, loading or fact."""
+        """The first word of the subject: one of `QUANTITIES`."""
         return self.subject.partition(" ")[0]
 
     def located(self, error: SpecError) -> SpecError:
@@ -178,13 +208,29 @@ def _row(line: Line) -> Row:
         used_for_fit=fit == "yes",
         tier=line["tier"],
         workload=line["workload"] or DEFAULT_WORKLOAD,
+        model=line["model"],
         hardware=line["hardware"] or DEFAULT_HARDWARE,
         engine=line["engine"] or DEFAULT_ENGINE,
         settings=tuple(part for part in line["settings"].split(";") if part),
+        acceptance=_span(line),
         source=line["source"],
         reason=reason,
         line=line,
     )
+
+
+def _span(line: Line) -> tuple[float, float] | None:
+    """The ends of ``0.5..0.9``; None where the cell is empty."""
+    text = line["acceptance"]
+    if not text:
+        return None
+    try:
+        low, high = (float(end) for end in text.split(".."))
+    except ValueError:
+        raise line.error(f"acceptance = '{text}' is no range", text, "for example 0.5..0.9") from None
+    if not 0 <= low < high <= 1:
+        raise line.error(f"acceptance = '{text}' is out of bounds", text, "two numbers from 0 to 1, rising")
+    return low, high
 
 
 def dimension_of(line: Line) -> Dimension:
@@ -200,7 +246,9 @@ def dimension_of(line: Line) -> Dimension:
     if kind not in QUANTITIES or (kind == "op" and not operator):
         names = [f"op {name}" for name in OPERATOR_FIELDS]
         message = with_suggestion(f"unknown subject '{subject}'", subject, [*QUANTITIES, *names])
-        raise line.error(message, subject, "one of decode, prefill, caching, loading, op NAME")
+        raise line.error(
+            message, subject, "one of decode, prefill, colocated, disaggregated, caching, loading, op NAME"
+        )
     if kind == "op" and operator not in OPERATOR_FIELDS:
         message = with_suggestion(f"there is no operator '{operator}'", operator, OPERATOR_FIELDS)
         raise line.error(message, operator, "cm384 list operators tells them all")
@@ -212,22 +260,35 @@ def dimension_of(line: Line) -> Dimension:
 
 
 @functools.cache
-def _case(workload: str, hardware: str, engine: str, settings: tuple[str, ...]) -> Case:
-    return load_case(workload, hardware=hardware, engine=engine, settings=settings)
+def _case(workload: str, model: str, hardware: str, engine: str, settings: tuple[str, ...]) -> Case:
+    return load_case(workload, model=model or None, hardware=hardware, engine=engine, settings=settings)
 
 
 def case_of(row: Row) -> Case:
     """The case a row was measured under."""
-    return _case(row.workload, row.hardware, row.engine, row.settings)
+    return _case(row.workload, row.model, row.hardware, row.engine, row.settings)
 
 
-def predicted_value(case: Case, row: Row) -> Numeric:
-    """What the model says about a row under a case, whose numbers may be arrays."""
-    value = _quantity(case, row.subject, row.at, row.quantity)
-    return _quantity(case, row.subject, row.against, row.quantity) / value if row.against else value
+@functools.cache
+def model_of(workload: str) -> str:
+    """Name of the model of a workload."""
+    return load_workload(workload).model
 
 
-def _quantity(case: Case, subject: str, at: str, quantity: str) -> Numeric:
+def predicted_value(case: Case, row: Row, acceptance: Numeric | None = None) -> Numeric:
+    """What the model says about a row under a case, whose numbers may be arrays.
+
+    Where the row leaves the acceptance of a draft open, it is taken in the middle by default.
+    """
+    if row.acceptance and acceptance is None:
+        acceptance = sum(row.acceptance) / 2
+    value = _quantity(case, row.subject, row.at, row.quantity, acceptance)
+    if not row.against:
+        return value
+    return _quantity(case, row.subject, row.against, row.quantity, acceptance) / value
+
+
+def _quantity(case: Case, subject: str, at: str, quantity: str, acceptance: Numeric | None) -> Numeric:
     kind, _, name = subject.partition(" ")
     if kind == "fact":
         return node_at(case.hardware, at.removeprefix("path=")).si
@@ -235,11 +296,26 @@ def _quantity(case: Case, subject: str, at: str, quantity: str) -> Numeric:
         term, _ = operator_term(case, name or "model_load", at)
         work = {"bytes_per_s": "bytes", "flop_per_s": "flop"}
         return term.part(work[quantity]) / term.time if quantity in work else term.time
+    accepted = {} if acceptance is None else {"acceptance": acceptance}
     if kind == "decode":
-        return decode_outputs(case, decode_deployment(case, at))[1][quantity]
+        return decode_outputs(case, replace(decode_deployment(case, at), **accepted))[1][quantity]
+    if kind == "colocated":
+        return _colocated(case, read_colocated(case, at) | accepted, quantity)
+    if kind == "disaggregated":
+        return disaggregated_run(case, read_run(case, at) | accepted)[quantity]
     layout = "ep=32," if kind == "caching" else ""
     outputs = prefill_outputs(case, prefill_deployment(case, layout + at))[1]
     return outputs["batch_time_s" if quantity == "ttft_s" else quantity]
+
+
+def _colocated(case: Case, given: dict[str, Any], quantity: str) -> Numeric:
+    deployment = colocated_deployment(case, given)
+    if quantity not in RUN:
+        return colocated_outputs(case, given, deployment)[1][quantity]
+    prompts, concurrency = given["prompts"], given["concurrency"]
+    run = closed_loop_run(case.system, deployment, prompts=prompts, concurrency=concurrency)
+    value: Numeric = getattr(run, RUN[quantity])
+    return value
 
 
 def in_groups(rows: Iterable[Row], groups: Sequence[str]) -> list[Row]:

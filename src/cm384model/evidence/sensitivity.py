@@ -6,14 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cm384model.evidence.intervals import decode_uncertainty, prefill_uncertainty, residual
+from cm384model.evidence.intervals import (
+    colocated_residual,
+    colocated_uncertainty,
+    decode_uncertainty,
+    prefill_uncertainty,
+    residual,
+)
 from cm384model.prediction.case import Case
-from cm384model.prediction.evaluate import At, predict_decode, predict_prefill
-from cm384model.prediction.explain import Phase
+from cm384model.prediction.evaluate import At
+from cm384model.prediction.explain import PREDICTORS, Phase
 from cm384model.prediction.results import SCHEMA
 
-QUANTITY = {"decode": "tpot_s", "prefill": "batch_time_s"}
+QUANTITY = {"decode": "tpot_s", "prefill": "batch_time_s", "colocated": "tpot_s"}
 """What is looked at in each phase."""
+UNCERTAINTY = {
+    "decode": decode_uncertainty,
+    "prefill": prefill_uncertainty,
+    "colocated": colocated_uncertainty,
+}
+"""The effects of the inputs in each phase."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +69,15 @@ class Sensitivity:
 
 
 def sensitivity(case: Case, phase: Phase, at: At) -> Sensitivity:
-    """The effects of all inputs on the TPOT of a decode or on the time of a prefill deployment.
+    """The effects of all inputs on the `QUANTITY` of a deployment.
 
     Raises
     ------
     SpecError
         As the prediction.
     """
-    prediction = predict_prefill(case, at) if phase == "prefill" else predict_decode(case, at)
-    found = prefill_uncertainty(case, at) if phase == "prefill" else decode_uncertainty(case, at)
-    quantity, error = QUANTITY[phase], residual(case, phase, "")
+    prediction, found, quantity = PREDICTORS[phase](case, at), UNCERTAINTY[phase](case, at), QUANTITY[phase]
+    error = colocated_residual(case) if phase == "colocated" else residual(case, phase, "")
     low, high = found.interval(quantity, error)
     effects = found.weakest(quantity, len(found.effects[quantity]))
     return Sensitivity(

@@ -25,7 +25,7 @@ BATCHES = (8, 16, 32, 64, 96, 128)
 class Target:
     """A bar and what was measured against it; met if both ends lie between the ends of the bar.
 
-    ``measure`` says what the numbers are: an error (mean, median, worst, unseen), points of a
+    ``measure`` says what the numbers are: an error (mean, median, p90, worst, unseen), points of a
     ratio (points, rise), a ratio less 1 (predicted), a share (coverage) or a count (constants).
     ``reason`` says why a target is known to be missed.
     """
@@ -47,12 +47,13 @@ class Answers:
 
     rows: Mapping[str, Row]
     predicted: Mapping[str, float]
+    errors: Mapping[str, float]
     unseen_error: Mapping[str, float]
     coverage: float | None
 
     def error(self, name: str) -> float:
         """Relative error of a row."""
-        return self.predicted[name] / self.rows[name].published - 1
+        return self.errors[name]
 
 
 @functools.cache
@@ -90,7 +91,8 @@ def _chosen(answers: Answers, given: Mapping[str, Any]) -> list[str]:
     patterns = given.get("rows")
     if patterns is None:
         groups, subjects = given.get("groups", "*"), given.get("subjects", "*")
-        hardware = given.get("hardware", "*")
+        hardware, engine = given.get("hardware", "*"), given.get("engine", "*")
+        fitted = given.get("used_for_fit")
         return [
             name
             for name, row in answers.rows.items()
@@ -98,6 +100,8 @@ def _chosen(answers: Answers, given: Mapping[str, Any]) -> list[str]:
             and fnmatch(row.group, groups)
             and fnmatch(row.subject, subjects)
             and fnmatch(row.hardware, hardware)
+            and fnmatch(row.engine, engine)
+            and fitted in (None, row.used_for_fit)
         ]
     found = [[name for name in answers.predicted if fnmatch(name, pattern)] for pattern in patterns]
     return [name for names in found for name in names] if all(found) else []
@@ -163,6 +167,7 @@ def _rise(answers: Answers, ids: list[str]) -> Ends | None:
 _MEASURES: dict[str, Callable[[Answers, list[str]], Ends | None]] = {
     "mean": _error(np.mean),
     "median": _error(np.median),
+    "p90": _error(lambda errors: np.quantile(errors, 0.9)),
     "worst": _error(max),
     "unseen": _unseen,
     "points": _points,

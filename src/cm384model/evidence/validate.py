@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cm384model.evidence.calibrate import left_out_predictions
-from cm384model.evidence.intervals import row_interval
-from cm384model.evidence.published import GROUPS, Row, case_of, predicted_value, shipped_rows
+from cm384model.evidence.intervals import RUNS, row_interval
+from cm384model.evidence.published import GROUPS, Row, case_of, model_of, predicted_value, shipped_rows
 from cm384model.evidence.targets import Answers, Target, targets_of
+from cm384model.prediction.case import Case
 from cm384model.prediction.results import SCHEMA
 from cm384model.specs.diagnostics import SpecError
 
@@ -22,7 +23,10 @@ COVERAGE = (0.70, 0.95)
 class CheckedRow:
     """A row with its prediction and the 80 % interval of that; None where a reason forbids one.
 
-    ``published`` is in the unit of ``unit``, a SI unit, and None where nothing was printed.
+    ``published`` is in the unit of ``unit``, a SI unit, and None where nothing was printed. Where
+    the source leaves the acceptance of a draft open, ``open_low`` and ``open_high`` are the predictions
+    at the ends of what is plausible, ``predicted`` lies between them, and ``error`` is the distance of
+    the published value from the nearer end, 0 between them.
     """
 
     id: str
@@ -36,6 +40,8 @@ class CheckedRow:
     predicted: float | None
     predicted_low: float | None
     predicted_high: float | None
+    open_low: float | None
+    open_high: float | None
     error: float | None
     band: float | None
     within_band: bool | None
@@ -43,8 +49,10 @@ class CheckedRow:
     used_for_fit: bool
     tier: str
     workload: str
+    model: str
     hardware: str
     engine: str
+    acceptance: str
     source: str
     reason: str
 
@@ -61,7 +69,7 @@ class CheckedRow:
 
 @dataclass(frozen=True)
 class ErrorSummary:
-    """Errors of the fitted or of the never-fitted rows of a group."""
+    """Errors of the fitted or of the never-fitted rows of a group, a model or an engine."""
 
     group: str
     used_for_fit: bool
@@ -76,7 +84,7 @@ class ErrorSummary:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many never-fitted rows lie within their 80 % interval."""
+    """How many never-fitted rows lie within their 80 % interval, but for runs to the end, which set it."""
 
     rows: int
     within_interval: int
@@ -96,7 +104,10 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class ValidationSummary:
-    """What all rows say together; ``outside_band`` are the ids that leave their band."""
+    """What all rows say together; ``outside_band`` are the ids that leave their band.
+
+    ``models`` and ``engines`` sum up steps, batches and runs, no operators.
+    """
 
     rows: int
     predicted_rows: int
@@ -104,6 +115,8 @@ class ValidationSummary:
     groups: tuple[ErrorSummary, ...]
     totals: tuple[ErrorSummary, ...]
     operators: tuple[ErrorSummary, ...]
+    models: tuple[ErrorSummary, ...]
+    engines: tuple[ErrorSummary, ...]
     coverage: Coverage | None
     outside_band: tuple[str, ...]
 
@@ -140,6 +153,7 @@ def validate(rows: Sequence[Row], *, leave_one_out: bool = False) -> Validation:
     answers = Answers(
         rows={row.id: row for row in rows},
         predicted={row.id: row.predicted for row in checked if row.predicted is not None},
+        errors={row.id: row.error for row in checked if row.error is not None},
         unseen_error={row.id: row.error for row in unseen},
         coverage=summary.coverage.share if summary.coverage else None,
     )
@@ -154,15 +168,19 @@ def check(row: Row) -> CheckedRow:
     SpecError
         When the row has no reason and cannot be predicted.
     """
-    predicted = low = high = error = None
+    predicted = low = high = open_low = open_high = error = None
     if not row.reason:
         try:
             case = case_of(row)
-            predicted = float(predicted_value(case, row))
-            low, high = (predicted, predicted) if row.kind == "fact" else row_interval(case, row)
+            predicted, open_low, open_high = _values(case, row)
+            low, high = (predicted, predicted) if row.kind == "fact" else row_interval(case, row, predicted)
         except SpecError as fault:
             raise row.located(fault) from None
-        error = predicted / row.published - 1
+        nearest = predicted
+        if open_low is not None and open_high is not None:
+            low, high = low * open_low / predicted, high * open_high / predicted
+            nearest = min(max(row.published, open_low), open_high)
+        error = nearest / row.published - 1
     return CheckedRow(
         id=row.id,
         group=row.group,
@@ -175,6 +193,8 @@ def check(row: Row) -> CheckedRow:
         predicted=predicted,
         predicted_low=low,
         predicted_high=high,
+        open_low=open_low,
+        open_high=open_high,
         error=error,
         band=None if np.isnan(row.band) else row.band,
         within_band=None if error is None else abs(error) <= row.band,
@@ -182,11 +202,22 @@ def check(row: Row) -> CheckedRow:
         used_for_fit=row.used_for_fit,
         tier=row.tier,
         workload=row.workload,
+        model=row.model or model_of(row.workload),
         hardware=row.hardware,
         engine=row.engine,
+        acceptance="..".join(f"{end:g}" for end in row.acceptance or ()),
         source=row.source,
         reason=row.reason,
     )
+
+
+def _values(case: Case, row: Row) -> tuple[float, float | None, float | None]:
+    """What is predicted in the middle of what the row leaves open, and at its ends."""
+    if row.acceptance is None:
+        return float(predicted_value(case, row)), None, None
+    low, high = row.acceptance
+    first, middle, last = predicted_value(case, row, np.array([low, (low + high) / 2, high]))
+    return float(middle), float(min(first, last)), float(max(first, last))
 
 
 def summarise(rows: Sequence[CheckedRow]) -> ValidationSummary:
@@ -194,8 +225,9 @@ def summarise(rows: Sequence[CheckedRow]) -> ValidationSummary:
     predicted = [row for row in rows if row.predicted is not None]
     groups = dict.fromkeys(row.group for row in rows)
     ordered = sorted(groups, key=lambda group: GROUPS.index(group) if group in GROUPS else len(GROUPS))
-    evidence = [row for row in predicted if row.is_evidence]
+    evidence = [row for row in predicted if row.is_evidence and row.kind not in RUNS]
     inside = sum(bool(row.within_interval) for row in evidence)
+    served = [row for row in predicted if row.kind not in ("op", "fact", "loading")]
     operators = [row for row in predicted if row.kind == "op" and row.group.startswith("operators.")]
     return ValidationSummary(
         rows=len(rows),
@@ -204,9 +236,16 @@ def summarise(rows: Sequence[CheckedRow]) -> ValidationSummary:
         groups=tuple(s for g in ordered for s in _both(g, [row for row in predicted if row.group == g])),
         totals=_both("all", [row for row in predicted if row.kind != "fact"]),
         operators=_both("operators", operators),
+        models=_by(served, lambda row: row.model),
+        engines=_by(served, lambda row: row.engine),
         coverage=Coverage(len(evidence), inside, inside / len(evidence)) if evidence else None,
         outside_band=tuple(row.id for row in predicted if not row.within_band),
     )
+
+
+def _by(rows: Sequence[CheckedRow], name: Callable[[CheckedRow], str]) -> tuple[ErrorSummary, ...]:
+    names = sorted({name(row) for row in rows})
+    return tuple(s for known in names for s in _both(known, [row for row in rows if name(row) == known]))
 
 
 def _both(group: str, rows: Iterable[CheckedRow]) -> tuple[ErrorSummary, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cm384model.numeric import Numeric, law
+from cm384model.numeric import Numeric, ceil_div, law
 
 
 @law
@@ -59,3 +59,44 @@ def roofline_time(
         + np.maximum(compute_time, memory_time)
         + (1 - overlap) * np.minimum(compute_time, memory_time)
     )
+
+
+@law
+def busy_share(tasks: Numeric, cores: Numeric) -> Numeric:
+    r"""Share of the cores that have work, when a task runs on one core and none is split.
+
+    The tasks run in whole waves: one more than the cores takes as long as twice
+    the cores [1]_.
+
+    .. math::
+        s = \frac{n}{c \lceil n / c \rceil}
+
+    Parameters
+    ----------
+    tasks : numeric
+        Tasks of equal length, :math:`n`. [-]
+    cores : numeric
+        Cores that take one task each, :math:`c`. [-]
+
+    Returns
+    -------
+    share : numeric
+        Mean over the waves. [-]
+
+    Notes
+    -----
+    Valid for ``tasks > 0`` and ``cores > 0``. Sparse attention on the 910C takes a
+    query token for a task: 3 and 24 tokens take 88 and 94 us, 27 take 155 us.
+
+    Examples
+    --------
+    >>> f"{busy_share(8, 24):.4f}"
+    '0.3333'
+    >>> f"{busy_share(27, 24):.4f}"
+    '0.5625'
+
+    References
+    ----------
+    .. [1] aicnpu2026, SparseFlashAttention rows.
+    """
+    return tasks / (cores * ceil_div(tasks, cores))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cm384model.planning.pairs import Problem, best_pools
+from cm384model.planning.pairs import Problem, highest_rate
 from cm384model.planning.request import Request
 from cm384model.planning.results import Marginal, Plan
 from cm384model.planning.space import decode_space, prefill_space
@@ -99,5 +99,4 @@ def _rate(case: Case, request: Request, npus: int, plan: Plan) -> float:
         {"ep": np.array([float(p.ep)]), "redundant_experts": np.array([float(p.redundant_experts)])},
     )
     output_len, transfer = float(case.workload.traffic.output_len.si), float(kv_transfer_time(case))
-    best = best_pools(Problem(request, npus, transfer, output_len, decode.options, prefill.options))
-    return float(best.rate[0]) if len(best) else 0.0
+    return highest_rate(Problem(request, npus, transfer, output_len, decode.options, prefill.options))

@@ -20,8 +20,11 @@ BOUND_STEPS = 12
 BUDGETS = 16
 """Budgets at which the rates of all prefill options are bounded, where budgets differ much. [-]"""
 
-BRANCHES = 256
-"""Combinations of decode pool and NPUs left that are computed at once. [-]"""
+ROUND = 4
+"""Halvings between two looks at which combinations can still win. [-]"""
+
+BRANCHES = (16, 256)
+"""Decode pools that are computed at once: few until the first rates are sure, then more. [-]"""
 
 SAME_RATE = 1e-3
 """Rates that differ by less are the same to a planner: far below the model's own error. [-]"""
@@ -87,17 +90,18 @@ class Problem:
         )
         return delay
 
-    def ttft_p95(self, pools: Pools, row: int) -> float:
-        """95th percentile of TTFT of one combination. [s]"""
-        p, option = self.prefill, int(pools.prefill[row])
+    def ttft_p95(self, pools: Pools) -> np.ndarray:
+        """95th percentile of TTFT of each combination. [s]"""
+        p, option = self.prefill, pools.prefill.astype(int)
         delay = prefill_delay_p95(
-            pools.rate[row],
-            instances=pools.prefill_instances[row],
+            pools.rate,
+            instances=pools.prefill_instances,
             prompts=p.prompts[option],
             full_time=p.delay[option],
             alone_time=p.alone[option],
         )
-        return float(delay + self.transfer + self.decode.delay[int(pools.decode[row])])
+        ttft: np.ndarray = delay + self.transfer + self.decode.delay[pools.decode.astype(int)]
+        return ttft
 
 
 def best_pools(problem: Problem) -> Pools:
@@ -144,6 +148,8 @@ def staircase(problem: Problem, rate: float, npus: float) -> Staircase:
     """The prefill pools worth having at ``rate`` within ``npus``."""
     p = problem.prefill
     option, instances = _counts(p.npus, npus)
+    able = instances * p.rate[option] > rate
+    option, instances = option[able], instances[able]
     delay = problem.prefill_delay(rate, option, instances)
     total = instances * p.npus[option]
     order = np.lexsort((delay, total))
@@ -206,8 +212,30 @@ def _completed(problem: Problem, decode: np.ndarray, instances: np.ndarray, rate
 # --- the highest rate -------------------------------------------------------------------------------------
 
 
-def _most_rate(problem: Problem) -> Pools:
-    """Combinations with the highest rates, by branch and bound.
+@dataclass(frozen=True)
+class Rated:
+    """Decode pools, as columns, and the highest rate that each reaches beside any prefill pool.
+
+    ``offered`` is what the decode pool itself could serve; ``most`` bounds what an instance of
+    each prefill option sustains beside any of them.
+    """
+
+    decode: np.ndarray
+    instances: np.ndarray
+    offered: np.ndarray
+    rate: np.ndarray
+    most: np.ndarray
+
+
+def highest_rate(problem: Problem) -> float:
+    """Requests per second of the best combination; zero where there is none. [1/s]"""
+    if not len(problem.decode) or not len(problem.prefill):
+        return 0.0
+    return float(_rated(problem).rate.max(initial=0.0))
+
+
+def _rated(problem: Problem) -> Rated:
+    """The highest rates, by branch and bound.
 
     What is left of TTFT for prefill differs from one decode option to another. A prefill pool
     sustains no more than under a larger budget and no less than under a smaller one, so with the
@@ -217,41 +245,46 @@ def _most_rate(problem: Problem) -> Pools:
     never computed.
     """
     decode, instances = _counts(problem.decode.npus, problem.npus - problem.prefill.npus.min())
-    kept = problem.budget(decode) > 0
+    quickest = problem.prefill_delay(0.0, np.arange(len(problem.prefill)), 1.0).min()
+    kept = problem.budget(decode) > quickest
     decode, instances = decode[kept], instances[kept]
-    if not len(decode):
-        return _nothing()
     offered = np.minimum(instances * problem.decode.rate[decode], problem.most_rate(decode))
+    if not len(decode):
+        return Rated(decode, instances, offered, offered, np.zeros((1, len(problem.prefill))))
     left = problem.npus - instances * problem.decode.npus[decode]
     budgets, options = problem.budget(decode), np.arange(len(problem.prefill))
     levels = 1 if budgets.min() > 0.9 * budgets.max() else BUDGETS
-    edges = np.quantile(budgets, np.linspace(0, 1, levels + 1))
-    found = [_rates_around(problem, options, np.full(len(options), edge), BOUND_STEPS) for edge in edges]
+    edges = np.sort(budgets)[np.linspace(0, len(budgets) - 1, levels + 1).astype(int)]
+    found = [
+        _halved(problem, options, np.full(len(options), edge), 0.0, problem.prefill.rate, BOUND_STEPS)
+        for edge in edges
+    ]
     least, most = (np.stack(rates) for rates in zip(*found, strict=True))
-    level, row = np.clip(np.searchsorted(edges, budgets) - 1, 0, levels - 1), np.arange(len(decode))
+    level = np.clip(np.searchsorted(edges, budgets) - 1, 0, levels - 1)
+    sizes, size = np.unique(left, return_inverse=True)
     rate, bound = (
-        np.minimum(offered, np.stack([_best_beside(problem, left, each) for each in side])[at, row])
+        np.minimum(offered, _best_within(problem, sizes, side)[at, size])
         for side, at in ((least, level), (most, level + 1))
     )
     open_rows = np.flatnonzero(rate < bound)
     open_rows = open_rows[np.argsort(-bound[open_rows], kind="stable")]
-    while len(open_rows):
+    count, most_at_once = BRANCHES
+    while True:
         floor = _floor(problem, decode, rate)
         open_rows = open_rows[bound[open_rows] >= floor[open_rows]]
-        rows, open_rows = open_rows[:BRANCHES], open_rows[BRANCHES:]
+        if not len(open_rows):
+            return Rated(decode, instances, offered, rate, most[-1:])
+        rows, open_rows, count = open_rows[:count], open_rows[count:], min(2 * count, most_at_once)
         exact = _sustained(
             problem, decode[rows], offered[rows], left[rows], floor[rows], most[level[rows] + 1]
         )
         rate[rows] = np.maximum(rate[rows], exact)
-    return _ranked(problem, decode, instances, offered, rate, most[-1])
 
 
-def _best_beside(problem: Problem, left: np.ndarray, each: np.ndarray) -> np.ndarray:
-    """Highest rate of a prefill pool within each number of NPUs, given the rate of an instance. [1/s]"""
-    npus = problem.prefill.npus
-    values, position = np.unique(left, return_inverse=True)
-    best: np.ndarray = np.max(np.floor(values[:, np.newaxis] / npus) * each, axis=1)
-    return best[position]
+def _best_within(problem: Problem, npus: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    """Highest rate of a prefill pool within each number of NPUs, for each set of instance rates. [1/s]"""
+    instances = np.floor(npus[:, np.newaxis] / problem.prefill.npus)
+    return np.stack([np.max(instances * each, axis=1) for each in rates])
 
 
 def _floor(problem: Problem, decode: np.ndarray, rate: np.ndarray) -> np.ndarray:
@@ -265,25 +298,17 @@ def _floor(problem: Problem, decode: np.ndarray, rate: np.ndarray) -> np.ndarray
     return floor
 
 
-def _ranked(
-    problem: Problem,
-    decode: np.ndarray,
-    instances: np.ndarray,
-    offered: np.ndarray,
-    rate: np.ndarray,
-    most: np.ndarray,
-) -> Pools:
-    """The best combination of all, then the best of the other decode sizes, and so on.
-
-    ``rate`` is the highest that each decode pool reaches beside any prefill pool.
-    """
+def _most_rate(problem: Problem) -> Pools:
+    """The best combination of all, then the best of the other decode sizes, and so on."""
+    found = _rated(problem)
+    decode, rate = found.decode, found.rate
     size, tpot = problem.decode.npus[decode], problem.decode.tpot[decode]
     left, ranked = np.flatnonzero(rate > 0), [_nothing()]
     while len(left) and len(ranked) <= problem.request.top:
         floor = (1 - SAME_RATE) * float(rate[left].max())
         same = left[rate[left] >= floor]
         same = same[tpot[same] == tpot[same].min()]
-        best = _leanest(problem, decode[same], instances[same], offered[same], floor, most)
+        best = _leanest(problem, decode[same], found.instances[same], found.offered[same], floor, found.most)
         ranked.append(best)
         left = left[size[left] != problem.decode.npus[int(best.decode[0])]]
     columns = zip(*(vars(pools).values() for pools in ranked), strict=True)
@@ -317,13 +342,23 @@ def _sustained(
 ) -> np.ndarray:
     """Highest rate up to ``offered`` at which some prefill pool within ``left`` keeps the TTFT. [1/s]
 
-    Zero where none reaches ``floor``; ``most`` bounds what an instance of each option sustains.
+    Zero where none reaches ``floor``; ``most`` bounds what an instance of each option sustains,
+    beside each decode pool or beside any.
     """
-    instances = np.floor(left[:, np.newaxis] / problem.prefill.npus)
-    row, option = np.nonzero((instances * most >= floor[:, np.newaxis] * (1 - 1e-12)) & (instances > 0))
-    each = sustained_rate(problem, option, problem.budget(decode[row]))
-    rate = np.zeros(len(decode))
-    np.maximum.at(rate, row, np.minimum(offered[row], instances[row, option] * each))
+    floor, npus, rate = floor * (1 - 1e-12), problem.prefill.npus, np.zeros(len(decode))
+    roomiest = np.floor(left.max() / npus)
+    worth = np.flatnonzero((roomiest > 0) & (roomiest * most.max(axis=0) >= floor.min()))
+    instances = np.floor(left[:, np.newaxis] / npus[worth])
+    row, column = np.nonzero((instances * most[:, worth] >= floor[:, np.newaxis]) & (instances > 0))
+    number, option, budget = instances[row, column], worth[column], problem.budget(decode[row])
+    low, high = np.zeros(len(row)), problem.prefill.rate[option]
+    for _ in range(BISECTIONS // ROUND):
+        low, high = _halved(problem, option, budget, low, high, ROUND)
+        np.maximum.at(rate, row, np.minimum(offered[row], number * low))
+        hopeful = np.minimum(offered[row], number * high) > np.maximum(rate, floor)[row]
+        row, number, option, budget, low, high = (
+            column[hopeful] for column in (row, number, option, budget, low, high)
+        )
     return rate
 
 
@@ -334,14 +369,13 @@ def sustained_rate(problem: Problem, option: np.ndarray, budget: np.ndarray) -> 
     with the rate: the rates that keep the budget are an interval from zero, and its end is found
     by bisection.
     """
-    return _rates_around(problem, option, budget, BISECTIONS)[0]
+    return _halved(problem, option, budget, 0.0, problem.prefill.rate[option], BISECTIONS)[0]
 
 
-def _rates_around(
-    problem: Problem, option: np.ndarray, budget: np.ndarray, steps: int
+def _halved(
+    problem: Problem, option: np.ndarray, budget: np.ndarray, low: Numeric, high: Numeric, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A rate that keeps the budget and one that does not, after some halvings. [1/s]"""
-    low, high = np.zeros(len(option)), problem.prefill.rate[option].astype(float)
+    """A rate that keeps the budget and one that does not, after some halvings of such an interval. [1/s]"""
     for _ in range(steps):
         middle = (low + high) / 2
         kept = problem.prefill_delay(middle, option, np.ones(len(option))) <= budget

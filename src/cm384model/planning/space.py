@@ -29,6 +29,9 @@ CHUNK = 100_000
 RISING_BLOCK = 16
 """Values of the rising axis evaluated at once. [-]"""
 
+FEW = 5_000
+"""Candidates whose evaluation takes about as long as the call for it: a small space takes few calls. [-]"""
+
 MAX_BATCH_PER_DIE = 512
 MAX_DRAFT_TOKENS = 3
 ATTENTION_TP = (1.0, 2.0, 4.0)
@@ -122,16 +125,19 @@ def explore(
 ) -> Explored:
     """Evaluate the product of ``axes`` and keep the options that no other of their kind beats.
 
-    Every constraint that ``evaluate`` names must forbid more, never less, as the ``rising`` axis
+    ``kind`` names the axes whose every value may be worth having. Of candidates that differ in
+    neither these nor the ``rising`` axis, the one with the smallest delay must have the highest
+    rate. Every constraint that ``evaluate`` names must forbid more, never less, as the ``rising`` axis
     grows: memory, step time and batch time do, because every law is nondecreasing in the tokens.
     So when the largest value of a block leaves no candidate, no larger value can, and the rest
     of the slice is not evaluated.
     """
     names, shape = list(axes), tuple(len(axis) for axis in axes.values())
     first, along = names[0], names.index(rising)
-    block = min(RISING_BLOCK, shape[along])
-    others = int(np.prod(shape)) // (shape[0] * shape[along]) * block
-    step = max(1, CHUNK // others)
+    free = tuple(n for n, name in enumerate(names) if name != rising and name not in kind)
+    others = int(np.prod(shape)) // (shape[0] * shape[along])
+    block = min(max(RISING_BLOCK, FEW // (shape[0] * others)), shape[along])
+    step = max(1, CHUNK // (others * block))
     rejected: Counter[str] = Counter()
     nearest: dict[str, float] = {}
     kept: list[Options] = []
@@ -151,9 +157,9 @@ def explore(
                 rejected[reason] += int(np.count_nonzero(mask))
                 allowed &= ~mask
             evaluated += allowed.size
-            rows = np.flatnonzero(allowed)
-            feasible += len(rows)
+            feasible += int(np.count_nonzero(allowed))
             _note_nearest(nearest, result, here)
+            rows = _quickest(allowed, np.broadcast_to(result.columns["delay"], here), free)
             if len(rows):
                 kept.append(undominated(_options(names, sparse, here, rows, result), kind))
             if not allowed.take(-1, axis=along).any():
@@ -177,11 +183,30 @@ def _note_nearest(nearest: dict[str, float], result: Slice, shape: tuple[int, ..
             nearest[name] = min(nearest.get(name, np.inf), best)
 
 
+def _quickest(allowed: np.ndarray, delay: np.ndarray, free: tuple[int, ...]) -> np.ndarray:
+    """Positions of the allowed candidates with the smallest delay over the ``free`` axes."""
+    if not free:
+        return np.flatnonzero(allowed)
+    order = [*(axis for axis in range(allowed.ndim) if axis not in free), *free]
+    others = int(np.prod([allowed.shape[axis] for axis in free]))
+
+    def by_group(values: np.ndarray) -> np.ndarray:
+        return values.transpose(order).reshape(-1, others)
+
+    delays = by_group(np.where(allowed, delay, np.inf))
+    best = delays.argmin(axis=1)[:, np.newaxis]
+    rows = np.take_along_axis(by_group(np.arange(allowed.size).reshape(allowed.shape)), best, axis=1)
+    found: np.ndarray = rows[np.isfinite(np.take_along_axis(delays, best, axis=1))]
+    return found
+
+
 def _options(
     names: list[str], sparse: tuple[np.ndarray, ...], shape: tuple[int, ...], rows: np.ndarray, result: Slice
 ) -> Options:
+    places = np.unravel_index(rows, shape)
+
     def flat(values: Numeric) -> np.ndarray:
-        taken: np.ndarray = np.broadcast_to(values, shape).ravel()[rows]
+        taken: np.ndarray = np.broadcast_to(values, shape)[places]
         return taken
 
     axes = {name: flat(axis) for name, axis in zip(names, sparse, strict=True)}

@@ -13,7 +13,7 @@ from cm384model.prediction.system import System
 from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.engine import Engine
 from cm384model.specs.hardware import Hardware
-from cm384model.specs.load import load_engine, load_hardware, load_model_of, load_workload
+from cm384model.specs.load import load_engine, load_hardware, load_model, load_model_of, load_workload
 from cm384model.specs.model import Model
 from cm384model.specs.overrides import apply_overrides
 from cm384model.specs.quantity import Quantity
@@ -91,9 +91,12 @@ def load_case(
     *,
     hardware: str | Path | None = None,
     engine: str | Path | None = None,
+    model: str | Path | None = None,
     settings: Iterable[str] = (),
 ) -> Case:
     """Load a case by names or files and apply ``PATH=VALUE`` settings to it.
+
+    The model is that of the workload if none is given.
 
     Raises
     ------
@@ -105,7 +108,7 @@ def load_case(
     specs = {
         "hardware": machine,
         "engine": load_engine(engine or traffic.defaults.engine or machine.engine or DEFAULT_ENGINE),
-        "model": load_model_of(traffic),
+        "model": load_model(model) if model else load_model_of(traffic),
         "workload": traffic,
     }
     return Case(**apply_overrides(specs, list(settings)))

@@ -46,6 +46,8 @@ class DecodeDeployment:
         Extra copies of popular experts. [-]
     attention_tp : numeric
         Dies that share the heads of their requests; 1 is data-parallel attention. [-]
+    expert_tp : numeric
+        Dies that split the columns of their experts; 1 has whole experts. [-]
     """
 
     ep: Numeric
@@ -58,6 +60,7 @@ class DecodeDeployment:
     imbalance: Numeric
     redundant_experts: Numeric
     attention_tp: Numeric = 1.0
+    expert_tp: Numeric = 1.0
 
 
 @dataclass(frozen=True)
@@ -107,19 +110,20 @@ def decode_step(system: System, deployment: DecodeDeployment) -> DecodeStep:
 
     A layer runs its attention part (projections, attention core) and its feed-forward part (in
     a mixture: gate, dispatch, experts, combine). With two microbatches the parts form two streams on disjoint
-    cores; the longer one sets the pace, and the streams meet once per microbatch.
+    cores; the longer one sets the pace, and the streams meet once per microbatch. Where a mixture runs
+    beside dense blocks of its layer, one batch hides its exchanges behind them as well.
     """
     check_precisions(system)
     d, engine = deployment, system.engine
     family = feed_forward_of(system.model)
-    placement = family.place(system.hardware, system.model, d.ep, d.redundant_experts)
+    placement = family.place(system.hardware, system.model, d.ep, d.redundant_experts, d.expert_tp)
     tokens = d.batch_per_die * (1 + d.draft_tokens)
 
     layer = _main_layer(system, d, placement, tokens)
-    leading = _leading_layers(system, d, tokens)
+    leading = _leading_layers(system, d, placement, tokens)
     drafting = _draft_layers(system, d, placement, layer)
-    head = _head(system, d.batch_per_die * (1 + d.draft_tokens))
-    draft_head = _head(system, d.batch_per_die)
+    head = _head(system, d, d.batch_per_die * (1 + d.draft_tokens))
+    draft_head = _head(system, d, d.batch_per_die)
 
     main_layers = system.model.architecture.layers.si - family.leading_layers(system.model)
     constants = engine.constants
@@ -194,6 +198,10 @@ def _main_layer(system: System, d: DecodeDeployment, placement: Placement, token
     sync = streams * d.microbatches * constants.stream_sync.si
     time = d.microbatches * overlapped_time(first, second, overlap=overlap) + sync
     hidden = d.microbatches * overlap * np.minimum(first, second)
+    if feed_forward.beside_attention:
+        exchanged = total_time(feed_forward.communication)
+        beside = (1 - streams) * constants.stream_overlap.si * np.minimum(exchanged, first)
+        time, hidden = time - beside, hidden + beside
     terms = [*attention_terms, *feed_forward.beside_attention, *feed_forward.terms]
     return _Layer(terms, first, second, sync, hidden, time)
 
@@ -229,10 +237,10 @@ def _flow(system: System, d: DecodeDeployment) -> Flow:
     )
 
 
-def _leading_layers(system: System, d: DecodeDeployment, tokens: Numeric) -> list[Term]:
+def _leading_layers(system: System, d: DecodeDeployment, placement: Placement, tokens: Numeric) -> list[Term]:
     """The leading dense layers, if there are any: the whole batch on all cores, one part after the other."""
     family, die = feed_forward_of(system.model), system.die(1.0, 1.0)
-    feed_forward = family.leading_terms(die, system.model, tokens, _flow(system, d))
+    feed_forward = family.leading_terms(die, system.model, tokens, placement, _flow(system, d))
     if not feed_forward:
         return []
     attention_terms = _attention_terms(system, d, die, d.batch_per_die, tokens)
@@ -271,10 +279,10 @@ def _mtp_projection(system: System, tokens: Numeric) -> Term:
     return linear(system.die(1.0, 1.0), system.model, "mtp_projection", tokens, hidden, 2 * hidden)
 
 
-def _head(system: System, tokens: Numeric) -> Term:
+def _head(system: System, d: DecodeDeployment, tokens: Numeric) -> Term:
     """LM head, its vocabulary split over the dies of a group that share their tokens."""
     a, p = system.model.architecture, system.model.precision
-    ranks = system.engine.layout.lm_head_tp.si
+    ranks = np.minimum(system.engine.layout.lm_head_tp.si, d.ep)
     die = system.die(1.0, 1.0)
     gathered = collective(
         die, "all_gather", "lm_head_gather", tokens * a.hidden.si * ELEMENT_BYTES["bf16"], ranks

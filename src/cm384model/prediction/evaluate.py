@@ -74,8 +74,8 @@ def predict_decode(case: Case, at: At) -> DecodePrediction:
     return DecodePrediction(
         feasible=ok,
         reasons=reasons,
-        deployment=_scalars(deployment),
-        **_floats(outputs, ok),
+        deployment=scalars(deployment),
+        **floats(outputs, ok),
         tokens_per_step=float(step.tokens_per_step),
         terms=tuple(TermResult.of(term) for term in step.terms) if ok else (),
         memory=MemoryResult.of(step.memory),
@@ -99,8 +99,8 @@ def predict_prefill(case: Case, at: At) -> PrefillPrediction:
     return PrefillPrediction(
         feasible=ok,
         reasons=reasons,
-        deployment=_scalars(deployment),
-        **_floats(outputs, ok),
+        deployment=scalars(deployment),
+        **floats(outputs, ok),
         terms=tuple(TermResult.of(term) for term in batch.terms) if ok else (),
         memory=MemoryResult.of(batch.memory),
         notes=notes_of(case, deployment),
@@ -162,11 +162,12 @@ def decode_deployment(case: Case, at: At) -> DecodeDeployment:
         if "batch_per_die" in given:
             raise SpecError.of("batch_per_die and batch_per_npu are both given", "give one of them")
         given["batch_per_die"] = given.pop("batch_per_npu") / dies_per_npu
-    _require(given, ("ep", "batch_per_die"), "decode", "--at ep=320,batch_per_die=48")
-    _check_ep(case, given["ep"])
+    require(given, ("ep", "batch_per_die"), "decode", "--at ep=320,batch_per_die=48")
+    check_ep(case, given["ep"])
     if given.get("draft_tokens", 0) > 0 and case.model.architecture.mtp_layers.si == 0:
         raise SpecError.of(f"model {case.model.name} has no MTP layer to draft with", "draft_tokens=0")
-    _check_tp(case, given)
+    check_tp(case, given)
+    check_expert_tp(case, given)
     deployment = filled_decode(case, given)
     check_scale_out(case, deployment, given.get("scale_out"))
     if deployment.microbatches > 1 and "attention_aic_share" not in given:
@@ -187,6 +188,7 @@ def filled_decode(case: Case, given: Mapping[str, Any]) -> DecodeDeployment:
         attention_aic_share=given.get("attention_aic_share", 1.0),
         draft_tokens=given.get("draft_tokens", 0.0),
         attention_tp=_attention_tp(case, given),
+        expert_tp=given.get("expert_tp", 1.0),
         acceptance=given.get("acceptance", case.workload.serving.acceptance.si),
         imbalance=_imbalance(case, given),
         redundant_experts=given.get("redundant_experts", case.engine.layout.redundant_experts.si),
@@ -219,9 +221,11 @@ def with_best_split(case: Case, deployment: DecodeDeployment, axes: int = 1) -> 
 def prefill_deployment(case: Case, at: At) -> PrefillDeployment:
     """The deployment that ``at`` describes, defaults filled in from the case."""
     given = read_at(at, PREFILL_FIELDS, "a prefill deployment")
-    _require(given, ("ep", "tokens_per_npu"), "prefill", "--at ep=32,tokens_per_npu=16384")
-    _check_ep(case, given["ep"])
-    _check_tp(case, given)
+    require(given, ("ep", "tokens_per_npu"), "prefill", "--at ep=32,tokens_per_npu=16384")
+    check_ep(case, given["ep"])
+    check_tp(case, given)
+    check_expert_tp(case, given)
+    check_stages(case, given)
     if _attention_tp(case, given) > 1 and not attention_of(case.model).SPLITS_PREFILL:
         raise SpecError.of(
             f"the attention weights of {case.model.name} are not split in prefill", "attention_tp=1"
@@ -249,6 +253,11 @@ def filled_prefill(case: Case, given: Mapping[str, Any]) -> PrefillDeployment:
         reuse=given.get("reuse", 0.0),
         plane=given.get("plane", "ub"),
         attention_tp=_attention_tp(case, given),
+        expert_tp=given.get("expert_tp", 1.0),
+        context_parallel=given.get("context_parallel", 0.0),
+        pipeline_stages=given.get("pipeline_stages", 1.0),
+        chunks=given.get("chunks", 1.0),
+        balanced_chunks=given.get("balanced_chunks", 1.0),
         redundant_experts=given.get("redundant_experts", case.engine.layout.redundant_experts.si),
     )
 
@@ -266,13 +275,26 @@ def _imbalance(case: Case, given: Mapping[str, Any]) -> Numeric:
     return case.imbalance(given.get("balance", case.workload.serving.balance), given.get("redundant_experts"))
 
 
-def _require(given: Mapping[str, Any], names: tuple[str, ...], phase: str, example: str) -> None:
+def require(given: Mapping[str, Any], names: tuple[str, ...], phase: str, example: str) -> None:
+    """Refuse a deployment that lacks a name.
+
+    Raises
+    ------
+    SpecError
+        With every name that is missing.
+    """
     missing = [name for name in names if name not in given]
     if missing:
         raise SpecError.of(f"a {phase} deployment needs {' and '.join(missing)}", f"for example {example}")
 
 
-def _check_ep(case: Case, ep: float) -> None:
+def check_ep(case: Case, ep: float) -> None:
+    """Refuse an EP degree that is no whole number of NPUs of the machine.
+
+    Raises
+    ------
+    SpecError
+    """
     dies, total = int(np.max(case.hardware.dies_per_npu)), int(np.max(case.hardware.total_dies))
     if ep > total:
         raise SpecError.of(f"ep = {ep:g} is more than the {total} dies of {case.hardware.name}")
@@ -288,7 +310,13 @@ def _attention_tp(case: Case, given: Mapping[str, Any]) -> Numeric:
     return given["attention_tp"] if "attention_tp" in given else usual_attention_tp(case.system)
 
 
-def _check_tp(case: Case, given: Mapping[str, Any]) -> None:
+def check_tp(case: Case, given: Mapping[str, Any]) -> None:
+    """Refuse an attention TP that does not divide the dies and the heads.
+
+    Raises
+    ------
+    SpecError
+    """
     tp = _attention_tp(case, given)
     if given["ep"] % tp or case.model.architecture.heads.si % tp:
         raise SpecError.of(
@@ -302,11 +330,56 @@ def _used(path: str, quantity: Quantity) -> EfficiencyUsed:
     return EfficiencyUsed(name, float(quantity.value), quantity.unit, quantity.origin, quantity.confidence)
 
 
-def _scalars(deployment: Any) -> dict[str, float | str]:
+def check_expert_tp(case: Case, given: Mapping[str, Any]) -> None:
+    """Refuse an expert TP that does not divide the dies of a stage and the columns of an expert.
+
+    Raises
+    ------
+    SpecError
+    """
+    expert_tp = given.get("expert_tp", 1.0)
+    if expert_tp == 1:
+        return
+    width = getattr(case.model.architecture, "moe_intermediate", None)
+    if width is None:
+        raise SpecError.of(f"model {case.model.name} has no experts to split", "expert_tp=1")
+    if given["ep"] / given.get("pipeline_stages", 1.0) % expert_tp or width.si % expert_tp:
+        raise SpecError.of(
+            f"expert_tp = {expert_tp:g} does not divide the dies of a stage and the {width.si:g} "
+            f"columns of an expert of {case.model.name}",
+            "allowed: a common divisor, such as 1, 2, 4 or 8",
+        )
+
+
+def check_stages(case: Case, given: Mapping[str, Any]) -> None:
+    """Refuse parts of prompts and stages of layers that do not fill the dies of an instance.
+
+    Raises
+    ------
+    SpecError
+    """
+    stages, parts = given.get("pipeline_stages", 1.0), max(given.get("context_parallel", 0.0), 1.0)
+    group = _attention_tp(case, given) * parts * stages
+    if given["ep"] % group:
+        raise SpecError.of(
+            f"attention_tp x context_parallel x pipeline_stages = {group:g} does not divide ep = "
+            f"{given['ep']:g}",
+            "take a divisor",
+        )
+    layers = float(np.min(case.model.architecture.layers.si))
+    if stages > layers:
+        raise SpecError.of(
+            f"pipeline_stages = {stages:g} is more than the {layers:g} layers of {case.model.name}"
+        )
+
+
+def scalars(deployment: Any) -> dict[str, float | str]:
+    """Every value of a scalar deployment by name."""
     return {
         name: value if isinstance(value, str) else float(value) for name, value in vars(deployment).items()
     }
 
 
-def _floats(outputs: Mapping[str, Numeric], ok: bool) -> dict[str, Any]:
+def floats(outputs: Mapping[str, Numeric], ok: bool) -> dict[str, Any]:
+    """Outputs of a scalar prediction, None where it is not feasible."""
     return {name: float(value) if ok else None for name, value in outputs.items()}

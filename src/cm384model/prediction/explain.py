@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
@@ -13,13 +13,20 @@ import numpy as np
 from cm384model.lawdoc import LawDoc, read_lawdoc
 from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import At, predict_decode, predict_prefill
+from cm384model.prediction.evaluate_colocated import predict_colocated
 from cm384model.prediction.results import SCHEMA, TermResult, parts_of
 from cm384model.prediction.terms import Term
 from cm384model.recording import LawCall, Reading, recording
 from cm384model.specs.diagnostics import SpecError, with_suggestion
 from cm384model.specs.quantity import Quantity, Sourced
 
-Phase = Literal["decode", "prefill"]
+Phase = Literal["decode", "prefill", "colocated"]
+PREDICTORS: dict[str, Callable[[Case, At], Any]] = {
+    "decode": predict_decode,
+    "prefill": predict_prefill,
+    "colocated": predict_colocated,
+}
+"""What predicts a deployment of each phase."""
 Entry = LawCall | Reading
 
 
@@ -134,7 +141,7 @@ def explain(case: Case, phase: Phase, at: At, term: str | None = None) -> Explan
         As the prediction, and for a term that the phase does not have.
     """
     with recording() as entries:
-        prediction = predict_prefill(case, at) if phase == "prefill" else predict_decode(case, at)
+        prediction = PREDICTORS[phase](case, at)
     terms = {t.name: t for t in prediction.raw_terms}
     if term is not None and term not in terms:
         message = with_suggestion(f"a {phase} prediction has no term '{term}'", term, terms)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cm384model.laws import memory as laws
-from cm384model.numeric import Numeric
+from cm384model.numeric import Numeric, ceil_div
 from cm384model.prediction.families import attention_of, feed_forward_of
 from cm384model.prediction.families.interface import Prompts
 from cm384model.prediction.operators import ELEMENT_BYTES
@@ -38,9 +38,15 @@ class Memory:
 
 
 def weight_parts(
-    system: System, placement: Placement, *, drafting: Numeric, head_ranks: Numeric, tp: Numeric = 1.0
+    system: System,
+    placement: Placement,
+    *,
+    drafting: Numeric,
+    head_ranks: Numeric,
+    tp: Numeric = 1.0,
+    share: Numeric = 1.0,
 ) -> dict[str, Numeric]:
-    """Weights of one die by part. [B]"""
+    """Weights of one die by part; it has a ``share`` of the layers, and both tables. [B]"""
     model, p = system.model, system.model.precision
     a, family = model.architecture, feed_forward_of(model)
     layers = a.layers.si + drafting * a.mtp_layers.si
@@ -48,8 +54,8 @@ def weight_parts(
     projection = 2 * a.hidden.si * a.hidden.si * ELEMENT_BYTES[p.weights]
     head = 0.0 if a.tied_embeddings else vocabulary * ELEMENT_BYTES[p.lm_head] / head_ranks
     return {
-        "attention": layers * family.blocks(model) * attention_of(model).weight_bytes(model, tp),
-        **family.weight_bytes(model, placement, layers, tp),
+        "attention": share * layers * family.blocks(model) * attention_of(model).weight_bytes(model, tp),
+        **{name: share * size for name, size in family.weight_bytes(model, placement, layers, tp).items()},
         "mtp_projection": drafting * a.mtp_layers.si * projection,
         "embedding": vocabulary * ELEMENT_BYTES[p.embedding],
         "lm_head": head,
@@ -64,10 +70,10 @@ USUAL_SHARE = 0.5
 def usual_attention_tp(system: System) -> float:
     """Fewest dies to share the split weights of a model so that half of the memory is left to the rest. [-]
 
-    1 for a family whose attention is whole on every die in prefill.
+    1 for a family whose attention is whole on every die unless asked.
     """
     model, family = system.model, attention_of(system.model)
-    if not family.SPLITS_PREFILL:
+    if not family.SPLITS_UNASKED:
         return 1.0
     ffn, heads = feed_forward_of(model), float(np.max(model.architecture.heads.si))
     limit = USUAL_SHARE * float(np.min(system.hardware.die.hbm_capacity.si))
@@ -98,7 +104,7 @@ def decode_memory(system: System, d: DecodeDeployment, placement: Placement) -> 
         bytes_per_token_layer=kv_bytes_per_token_layer(system, d.kv_len, d.attention_tp),
     )
     copies = feed_forward_of(system.model).copies(system.model, placement.slots)
-    buffers = {"exchange_buffers": exchange_buffers(system, placement.ep, tokens, copies)}
+    buffers = {"exchange_buffers": exchange_buffers(system, d.ep, tokens, copies)}
     return ledger(system, weights, kv_cache, buffers, tokens)
 
 
@@ -107,7 +113,12 @@ def prefill_memory(system: System, d: PrefillDeployment, placement: Placement, t
     model: Model = system.model
     tp: Numeric = d.attention_tp
     weights = weight_parts(
-        system, placement, drafting=1.0, head_ranks=system.engine.layout.lm_head_tp.si, tp=tp
+        system,
+        placement,
+        drafting=1.0,
+        head_ranks=system.engine.layout.lm_head_tp.si,
+        tp=tp,
+        share=stage_share(system, d.pipeline_stages),
     )
     kv_cache = laws.kv_cache_bytes(
         1.0 * tp,
@@ -115,7 +126,7 @@ def prefill_memory(system: System, d: PrefillDeployment, placement: Placement, t
         model.architecture.layers.si,
         bytes_per_token_layer=kv_bytes_per_token_layer(system, d.prompt_len, tp),
     )
-    tokens_at_once = tokens / d.microbatches
+    tokens_at_once = tokens * d.pipeline_stages / d.chunks / d.microbatches
     copies = feed_forward_of(model).copies(model, np.inf)
     buffers = {
         "exchange_buffers": exchange_buffers(system, 1.0, tokens_at_once * d.imbalance, copies),
@@ -124,16 +135,27 @@ def prefill_memory(system: System, d: PrefillDeployment, placement: Placement, t
     return ledger(system, weights, kv_cache, buffers, tokens_at_once)
 
 
+def stage_share(system: System, stages: Numeric) -> Numeric:
+    """Share of the layers that the stage with most of them has. [-]"""
+    layers = system.model.architecture.layers.si
+    return 1.0 if np.all(np.equal(stages, 1)) else ceil_div(layers, stages) / layers
+
+
 def prompts_of(system: System, d: PrefillDeployment, tokens: Numeric) -> Prompts:
     """How ``tokens`` of each die meet the attention of a layer."""
-    shared = system.engine.prefill_attention == "sp-tp-sp"
-    return Prompts(tokens, d.prompt_len, d.reuse, shared, attention_ranks(system, d.ep), d.attention_tp)
+    own = np.equal(d.context_parallel, 0)
+    shared = system.engine.prefill_attention == "sp-tp-sp" and bool(np.any(own))
+    ranks = attention_ranks(system, d.ep / d.pipeline_stages)
+    if not np.all(own):
+        ranks = np.where(own, ranks, 1.0)
+    parts = np.maximum(d.context_parallel, 1.0)
+    return Prompts(tokens, d.prompt_len, d.reuse, shared, ranks, d.attention_tp, parts)
 
 
-def attention_ranks(system: System, ep: Numeric) -> Numeric:
-    """Dies that share the heads of a prompt in prefill: all of an instance, but no more than heads. [-]"""
+def attention_ranks(system: System, dies: Numeric) -> Numeric:
+    """Dies that share the heads of a prompt by the engine: all of a stage, no more than heads. [-]"""
     shared = system.engine.prefill_attention == "sp-tp-sp"
-    return np.minimum(ep, system.model.architecture.heads.si) if shared else 1.0
+    return np.minimum(dies, system.model.architecture.heads.si) if shared else 1.0
 
 
 def kv_bytes_per_token_layer(system: System, kv_len: Numeric = 1.0, tp: Numeric = 1.0) -> Numeric:

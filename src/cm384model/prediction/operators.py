@@ -43,6 +43,9 @@ class Die:
     launch_latency : numeric or None
         Start-up of a kernel under this serving engine; None takes each operator's own
         stand-alone figure. [s]
+    startup_share : numeric
+        Part of an operator's own stand-alone start-up that stays under this engine, on top of
+        ``launch_latency``: 0 where kernels are fused and fetch ahead, 1 where they run one by one. [-]
     """
 
     hardware: Hardware
@@ -50,6 +53,7 @@ class Die:
     vector_share: Numeric = 1.0
     contention: Numeric = 1.0
     launch_latency: Numeric | None = None
+    startup_share: Numeric = 0.0
 
     def flop_rate(self, precision: str) -> Numeric:
         """Peak of the cube cores of this share. [FLOP/s]"""
@@ -57,7 +61,11 @@ class Die:
 
     def launch(self, constants: Any) -> Numeric:
         """Start-up of one kernel. [s]"""
-        return constants.launch_latency.si if self.launch_latency is None else self.launch_latency
+        if self.launch_latency is None:
+            return constants.launch_latency.si
+        if np.all(np.equal(self.startup_share, 0)):
+            return self.launch_latency
+        return self.launch_latency + self.startup_share * constants.launch_latency.si
 
     @property
     def bandwidth(self) -> Numeric:
@@ -112,7 +120,7 @@ def gemm(
     constants = getattr(die.hardware.ops, f"gemm_{precision}")
     widths = {
         "activation_bytes": ELEMENT_BYTES[precision],
-        "weight_bytes": ELEMENT_BYTES[stored or precision],
+        "weight_bytes": _weight_bytes(die, precision, stored),
         "output_bytes": constants.output_bytes.si,
     }
     compute = gemm_laws.gemm_compute_time(
@@ -145,6 +153,14 @@ def gemm(
     )
 
 
+def _weight_bytes(die: Die, precision: str, stored: str | None) -> Numeric:
+    """Traffic of one weight: as stored, or more where unpacking it takes a round trip. [B]"""
+    computed = ELEMENT_BYTES[precision]
+    if stored is None or stored == precision or "unpack" not in die.hardware.ops:
+        return ELEMENT_BYTES[stored or precision]
+    return np.maximum(ELEMENT_BYTES[stored], computed / die.hardware.ops.unpack.gain.si)
+
+
 @operator
 def quantise(die: Die, rows: Numeric, width: Numeric) -> Term:
     """Dynamic per-token quantisation of activations: BF16 read, INT8 and scales written."""
@@ -167,18 +183,22 @@ def attention(
     *,
     constants_name: str,
     precision: str = "bf16",
+    busy: Numeric = 1.0,
 ) -> Term:
-    """An attention core with the constants of one kernel, from its flop and its traffic."""
+    """An attention core with the constants of one kernel, from its flop and its traffic.
+
+    ``busy`` is the share of the cores that have work. [-]
+    """
     constants = getattr(die.hardware.ops, constants_name)
     compute = attention_laws.attention_compute_time(
         flop,
         length,
-        flop_rate=die.flop_rate(precision),
+        flop_rate=die.flop_rate(precision) * busy,
         efficiency=constants.efficiency.si,
         half_length=constants.half_length.si,
     )
     memory = attention_laws.attention_memory_time(
-        bytes_moved, bandwidth=die.bandwidth, efficiency=constants.memory_efficiency.si
+        bytes_moved, bandwidth=die.bandwidth * busy, efficiency=constants.memory_efficiency.si
     )
     launch = die.launch(constants)
     time = roofline_time(compute, memory, overlap=constants.overlap.si, launch_latency=launch)

@@ -20,19 +20,22 @@ class Placement:
     Attributes
     ----------
     ep : numeric
-        Dies of the instance. [-]
+        Dies of the instance, or groups of dies that split their experts. [-]
     shared_dies : numeric
         Dies that hold only a copy of the shared expert; 0 when every die has one. [-]
     pool_dies : numeric
         Dies that hold routed experts. [-]
     slots : numeric
         Routed experts per die of the pool, redundant copies included. [-]
+    expert_tp : numeric
+        Dies of such a group: each has its share of the columns of every expert of the group. [-]
     """
 
     ep: Numeric
     shared_dies: Numeric
     pool_dies: Numeric
     slots: Numeric
+    expert_tp: Numeric = 1.0
 
     @property
     def dedicated(self) -> Numeric:
@@ -45,9 +48,18 @@ class Placement:
         return self.pool_dies * self.slots
 
 
-def place_experts(hardware: Hardware, model: Model, ep: Numeric, redundant_experts: Numeric) -> Placement:
-    """Placement of the experts of ``model`` on ``ep`` dies. [-]"""
+def place_experts(
+    hardware: Hardware,
+    model: Model,
+    ep: Numeric,
+    redundant_experts: Numeric,
+    expert_tp: Numeric = 1.0,
+) -> Placement:
+    """Placement of the experts of ``model`` on ``ep`` dies, in groups of ``expert_tp``. [-]"""
     a = mixture(model)
+    if not np.all(np.equal(expert_tp, 1)):
+        ep = ep / expert_tp
+        redundant_experts = redundant_experts * (ep > 1)  # in one group copies are of no use
     shared_dies = shared_expert_dies(
         ep,
         a.routed_experts.si,
@@ -56,4 +68,4 @@ def place_experts(hardware: Hardware, model: Model, ep: Numeric, redundant_exper
         dies_per_node=hardware.dies_per_node,
     )
     slots = expert_slots_per_die(ep, a.routed_experts.si, redundant_experts, shared_dies=shared_dies)
-    return Placement(ep, shared_dies, ep - shared_dies, slots)
+    return Placement(ep, shared_dies, ep - shared_dies, slots, expert_tp)

@@ -8,6 +8,7 @@ import numpy as np
 
 from cm384model.laws.caching import cache_load_time
 from cm384model.laws.overlap import overlapped_time
+from cm384model.laws.pipeline import pipeline_time
 from cm384model.numeric import Numeric
 from cm384model.prediction.families import attention_of, feed_forward_of
 from cm384model.prediction.families.interface import Flow
@@ -16,9 +17,10 @@ from cm384model.prediction.memory import (
     kv_bytes_per_token_layer,
     prefill_memory,
     prompts_of,
+    stage_share,
     usual_attention_tp,
 )
-from cm384model.prediction.operators import Die, gemm, operator
+from cm384model.prediction.operators import ELEMENT_BYTES, Die, gemm, operator, transfer
 from cm384model.prediction.placement import Placement
 from cm384model.prediction.precision import check_precisions
 from cm384model.prediction.system import System
@@ -51,6 +53,17 @@ class PrefillDeployment:
     attention_tp : numeric or None
         Dies that share the weights of attention, and of a dense feed-forward; None takes
         `usual_attention_tp`. [-]
+    expert_tp : numeric
+        Dies that split the columns of their experts; 1 has whole experts. [-]
+    context_parallel : numeric
+        Parts of the sequence of a prompt, each on ``attention_tp`` dies that gather the keys and
+        values of the others; 0 leaves it to the engine how dies share prompts. [-]
+    pipeline_stages : numeric
+        Stages of the layers, each on its share of the dies. [-]
+    chunks : numeric
+        Parts of a batch that follow each other through the stages. [-]
+    balanced_chunks : numeric
+        1 where parts take equal time, 0 where they have equal tokens and the last is slowest. [-]
     """
 
     ep: Numeric
@@ -62,6 +75,11 @@ class PrefillDeployment:
     reuse: Numeric = 0.0
     plane: str = "ub"
     attention_tp: Numeric | None = None
+    expert_tp: Numeric = 1.0
+    context_parallel: Numeric = 0.0
+    pipeline_stages: Numeric = 1.0
+    chunks: Numeric = 1.0
+    balanced_chunks: Numeric = 1.0
 
 
 @dataclass(frozen=True)
@@ -72,8 +90,10 @@ class PrefillBatch:
     ----------
     batch_time : numeric
         Time from the first layer to the first tokens of all prompts. [s]
+    interval : numeric
+        Time after which the next batch can start: without stages the same. [s]
     throughput : numeric
-        Input tokens per second and NPU. [tokens/s]
+        Input tokens per second and NPU, batches one after the other. [tokens/s]
     layer_time : numeric
         One main layer, all microbatches. [s]
     hidden_time : numeric
@@ -87,6 +107,7 @@ class PrefillBatch:
     """
 
     batch_time: Numeric
+    interval: Numeric
     throughput: Numeric
     layer_time: Numeric
     hidden_time: Numeric
@@ -101,20 +122,23 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
     Where the engine says so, attention is sequence-parallel, head-parallel and sequence-parallel
     again (SP-TP-SP) over the dies of the instance: what the heads need is exchanged before they
     work, and their outputs after. With two microbatches a share of the communication of one half
-    hides behind the compute of the other.
+    hides behind the compute of the other. With stages, chunks of the batch follow each other; the
+    stage with most layers sets the pace.
     """
     check_precisions(system)
     d, engine, a = with_attention_tp(system, deployment), system.engine, system.model.architecture
     family = feed_forward_of(system.model)
-    placement = family.place(system.hardware, system.model, d.ep, d.redundant_experts)
+    stages, chunks, share = d.pipeline_stages, d.chunks, stage_share(system, d.pipeline_stages)
+    placement = family.place(system.hardware, system.model, d.ep / stages, d.redundant_experts, d.expert_tp)
     tokens_per_die = d.tokens_per_npu / system.hardware.npu.dies.si
-    computed = tokens_per_die * (1 - d.reuse)
+    computed = tokens_per_die * stages / chunks * (1 - d.reuse)
     tokens = computed / d.microbatches
 
     compute, exchanged = _attention_terms(system, d, tokens)
     die, flow = _compute_die(system), _flow(system, d)
     feed_forward = family.layer_terms(die, system.model, tokens, placement, flow)
-    main_layers = a.layers.si - family.leading_layers(system.model)
+    main_layers = (a.layers.si - family.leading_layers(system.model)) * share * chunks
+    leading_layers = family.leading_layers(system.model) * share * chunks
     per_layer = [*compute, *exchanged, *feed_forward.compute, *feed_forward.communication]
 
     overlap = (d.microbatches - 1) * engine.constants.prefill_overlap.si
@@ -123,20 +147,26 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
     layer_time = d.microbatches * overlapped_time(busy, waiting, overlap=overlap)
     hidden = main_layers * d.microbatches * overlap * np.minimum(busy, waiting)
 
-    leading = family.leading_terms(die, system.model, tokens, flow)
+    leading = family.leading_terms(die, system.model, tokens, placement, flow)
     leading = [merged("dense_layers", *compute, *exchanged, *leading)] if leading else []
-    overhead = engine.constants.step_overhead.si
+    overhead = engine.constants.step_overhead.si * chunks
     terms = [
         *(term.times(main_layers * d.microbatches) for term in per_layer),
-        *(term.times(family.leading_layers(system.model) * d.microbatches) for term in leading),
-        _head(system, tokens_per_die / d.prompt_len),
+        *(term.times(leading_layers * d.microbatches) for term in leading),
+        _head(system, tokens_per_die * stages / d.prompt_len),
         cache_load(system.die(1.0, 1.0), system, tokens_per_die * d.reuse, d.plane, d.prompt_len),
         overhead_term("step_overhead", overhead, engine.constants.step_overhead),
     ]
-    batch_time = total_time(terms) - hidden
+    if not np.all(np.equal(stages, 1)):
+        terms.append(_stage_transfer(system, computed).times(chunks * np.minimum(stages - 1, 1)))
+    batch_time = interval = total_time(terms) - hidden
+    if not np.all(np.equal(stages, 1)):
+        batch_time = _through_stages(d, interval / chunks, terms)
+        terms.append(overhead_term("pipeline_fill", batch_time - interval))
     return PrefillBatch(
         batch_time=batch_time,
-        throughput=d.tokens_per_npu / batch_time,
+        interval=interval,
+        throughput=d.tokens_per_npu / interval,
         layer_time=layer_time,
         hidden_time=hidden,
         terms=terms,
@@ -150,6 +180,23 @@ def with_attention_tp(system: System, deployment: PrefillDeployment) -> PrefillD
     if deployment.attention_tp is not None:
         return deployment
     return replace(deployment, attention_tp=usual_attention_tp(system))
+
+
+def _stage_transfer(system: System, tokens: Numeric) -> Term:
+    """Hidden states of the tokens of a die to the next stage."""
+    moved = tokens * system.model.architecture.hidden.si * ELEMENT_BYTES["bf16"]
+    return transfer(system.die(1.0, 1.0), "stage_transfer", moved, plane="ub")
+
+
+def _through_stages(d: PrefillDeployment, chunk_time: Numeric, terms: list[Term]) -> Numeric:
+    """Time of a batch through all stages. [s]
+
+    Chunks of equal tokens differ in what they attend to: the last of ``c`` chunks has
+    ``(2 c - 1) / c`` times the mean.
+    """
+    core = sum(term.time for term in terms if term.name == "attention_core") / d.chunks
+    last_time = chunk_time + (1 - d.balanced_chunks) * (1 - 1 / d.chunks) * core
+    return pipeline_time(d.chunks, d.pipeline_stages, chunk_time=chunk_time, last_time=last_time)
 
 
 def _attention_terms(system: System, d: PrefillDeployment, tokens: Numeric) -> tuple[list[Term], list[Term]]:

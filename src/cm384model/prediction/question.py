@@ -116,8 +116,9 @@ class Question:
 def memory_of(case: Case, deployment: Deployment) -> Memory:
     """Ledger of a die of a deployment, as `predict` has it. [B]"""
     system = case.system
-    family = feed_forward_of(system.model)
-    placement = family.place(system.hardware, system.model, deployment.ep, deployment.redundant_experts)
+    d, stages = deployment, getattr(deployment, "pipeline_stages", 1.0)
+    place = feed_forward_of(system.model).place
+    placement = place(system.hardware, system.model, d.ep / stages, d.redundant_experts, d.expert_tp)
     if isinstance(deployment, DecodeDeployment):
         return decode_memory(system, deployment, placement)
     tokens_per_die = deployment.tokens_per_npu / system.hardware.npu.dies.si

@@ -117,6 +117,51 @@ class PrefillPrediction:
 
 
 @dataclass(frozen=True)
+class ColocatedPrediction:
+    """One instance that prefills and decodes. Times and rates are None where it is infeasible.
+
+    What begins with ``run_`` is of a run of a fixed number of requests, None without ``prompts``.
+    """
+
+    feasible: bool
+    reasons: tuple[str, ...]
+    deployment: Mapping[str, Any]
+    tpot_s: float | None
+    ttft_s: float | None
+    e2e_s: float | None
+    requests_per_s: float | None
+    throughput_tokens_per_s_per_npu: float | None
+    concurrency: float | None
+    prefill_share: float | None
+    prefill_time_s: float | None
+    batch_time_s: float | None
+    step_time_s: float | None
+    longest_gap_s: float | None
+    hidden_time_s: float | None
+    tokens_per_step: float | None
+    terms: tuple[TermResult, ...]
+    memory: MemoryResult
+    run_time_s: float | None = None
+    run_tokens_per_s_per_npu: float | None = None
+    run_tpot_s: float | None = None
+    run_ttft_s: float | None = None
+    schema: int = SCHEMA
+    phase: str = "colocated"
+    tpot_s_low: float | None = None
+    tpot_s_high: float | None = None
+    ttft_s_low: float | None = None
+    ttft_s_high: float | None = None
+    requests_per_s_low: float | None = None
+    requests_per_s_high: float | None = None
+    throughput_tokens_per_s_per_npu_low: float | None = None
+    throughput_tokens_per_s_per_npu_high: float | None = None
+    run_tokens_per_s_per_npu_low: float | None = None
+    run_tokens_per_s_per_npu_high: float | None = None
+    notes: tuple[str, ...] = ()
+    raw_terms: tuple[Term, ...] = field(default=(), repr=False, compare=False)
+
+
+@dataclass(frozen=True)
 class EfficiencyUsed:
     """An efficiency or overhead that an operator used, with its origin."""
 

@@ -12,6 +12,7 @@ from cm384model.prediction import operators
 from cm384model.prediction.case import Case
 from cm384model.prediction.families import attention_of, feed_forward_of, model_parameters
 from cm384model.prediction.families.dense import swiglu
+from cm384model.prediction.families.dsa import sparse_core
 from cm384model.prediction.memory import kv_bytes_per_token_layer
 from cm384model.prediction.operators import ELEMENT_BYTES, Die
 from cm384model.prediction.shapes import latent
@@ -60,6 +61,7 @@ def defaults(case: Case, name: str) -> dict[str, Any]:
             "heads": float(a.heads.si),
             "aic_share": 1.0,
         },
+        "sparse_attention": {"tokens_per_die": 24.0, "positions": 2048.0, "heads": float(a.heads.si)},
         "mla_prefill": {
             "tokens_per_die": 8192.0,
             "prompt_len": float(case.workload.traffic.prompt_len.si),
@@ -149,6 +151,11 @@ def _core_split(die: Die, case: Case, o: Operands) -> Term:
     """A memory-bound operator on a share of the cores."""
     time = o["moved_bytes"] / case.system.die(o["aic_share"], 1.0).bandwidth
     return Term("core_split", time, {"bytes": o["moved_bytes"], "memory": time})
+
+
+def _sparse_attention(die: Die, case: Case, o: Operands) -> Term:
+    shapes = latent(case.model)
+    return sparse_core(die, shapes, o["tokens_per_die"], o["positions"], o["heads"], "bf16", "bf16")
 
 
 def _gqa_decode(die: Die, case: Case, o: Operands) -> Term:
@@ -254,6 +261,7 @@ OPERATORS: dict[str, Callable[[Die, Case, Operands], Term]] = {
     "core_split": _core_split,
     "gqa_decode": _gqa_decode,
     "gqa_prefill": _gqa_prefill,
+    "sparse_attention": _sparse_attention,
     "mla_decode": _mla_decode,
     "mla_prefill": _mla_prefill,
     "dispatch": _exchange("dispatch"),

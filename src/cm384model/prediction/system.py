@@ -30,10 +30,12 @@ class System:
         exponent = self.hardware.ops.vector.bandwidth_share_exponent.si
         bandwidth = self.hardware.die.hbm_bandwidth.si
         slowed = bandwidth / shared_bandwidth(bandwidth, share, exponent=exponent)
+        constants = self.engine.constants
         return Die(
             self.hardware,
             cube_share=share,
             vector_share=share,
             contention=contention * slowed,
-            launch_latency=self.engine.constants.kernel_launch.si,
+            launch_latency=constants.kernel_launch.si,
+            startup_share=constants.operator_startup.si,
         )

@@ -75,6 +75,11 @@ def propagate(case: Case, evaluate: Callable[[Case], Outputs]) -> Uncertainty:
     Uncertainty
         Nominal values, and per output an `Effect` for every number with a range.
     """
+    return propagate_each(case, evaluate, 1)[0]
+
+
+def propagate_each(case: Case, evaluate: Callable[[Case], Outputs], count: int) -> list[Uncertainty]:
+    """The same for several predictions at once: outputs broadcast to shape ``(count, n)``."""
     with recording() as entries:
         evaluate(case)
     read = {e.path: e.quantity for e in entries if isinstance(e, Reading) and e.quantity.range is not None}
@@ -84,7 +89,12 @@ def propagate(case: Case, evaluate: Callable[[Case], Outputs]) -> Uncertainty:
         values = np.full(rows, float(quantity.si))
         values[2 * i], values[2 * i + 1] = quantity.range_si or (values[-1], values[-1])
         varied = varied.replaced(path, values)
-    outputs = {name: np.broadcast_to(value, rows) for name, value in evaluate(varied).items()}
+    outputs = {name: np.broadcast_to(value, (count, rows)) for name, value in evaluate(varied).items()}
+    return [_effects(read, {name: values[row] for name, values in outputs.items()}) for row in range(count)]
+
+
+def _effects(read: Mapping[str, Quantity], outputs: Mapping[str, np.ndarray]) -> Uncertainty:
+    """Of outputs under every single change, the last of which is none."""
     changes = {name: values / (values[-1] or 1.0) - bool(values[-1]) for name, values in outputs.items()}
     effects = {
         name: [

@@ -14,7 +14,7 @@ from cm384model.prediction.explain import (
 )
 from cm384model.report.blocks import WIDTH, Block, Command, Table
 from cm384model.report.formula import readable
-from cm384model.report.predict import heading, terms_of
+from cm384model.report.predict import TOTAL, heading, terms_of
 from cm384model.report.report import Report
 from cm384model.report.values import percent, setting, with_unit
 
@@ -30,7 +30,7 @@ def explain_report(case: Case, explanation: Explanation, command: str) -> Report
         records = [_number_record(number) for number in explanation.term.numbers]
         blocks = [title, *_term_blocks(explanation, explanation.term)]
         return Report(blocks, records, explanation, explanation.notes)
-    total = "step" if explanation.phase == "decode" else "batch"
+    total = TOTAL[explanation.phase]
     summed = explanation.total_time_s + explanation.hidden_time_s
     largest = max(explanation.terms, key=lambda term: term.time_s)
     blocks = [
@@ -48,7 +48,7 @@ def explain_report(case: Case, explanation: Explanation, command: str) -> Report
 
 
 def _term_blocks(explanation: Explanation, term: TermExplanation) -> list[Block]:
-    total = "step" if explanation.phase == "decode" else "batch"
+    total = TOTAL[explanation.phase]
     line = f"{term.name}: {with_unit(term.time_s, 's')}, {percent(term.share)} of the sum of all terms"
     if term.time_s:
         line += f", {term.bound} bound"

@@ -16,7 +16,7 @@ class Entry:
 
 _ROWS = """
 schema | - | version of the layout of JSON and csv
-phase | - | decode or prefill
+phase | - | decode, prefill or colocated
 feasible | - | whether the deployment or any plan keeps every constraint
 reasons | - | constraints that are not kept
 notes | - | what a reader must know of the machine, such as that it is announced
@@ -73,7 +73,7 @@ plane | - | network of a transfer: rdma, ub or vpc
 streams | - | dies that send one request's KV cache at once
 
 tpot_s | s | mean time per output token after the first, step time over tokens per step
-ttft_s | s | time to first token: prefill batch, KV transfer and first decode step
+ttft_s | s | time to first token: prefill; with pools apart KV transfer and first step too
 step_time_s | s | one decode iteration
 batch_time_s | s | one prefill batch
 layer_time_s | s | one MoE layer, all microbatches
@@ -86,7 +86,18 @@ throughput_tokens_per_s_per_npu | tokens/s | per NPU: output tokens; input token
 throughput_tokens_per_s | tokens/s | output tokens of the whole plan
 requests_per_s | requests/s | requests that the plan serves
 capacity_requests_per_s | requests/s | requests that one pool could serve alone
-concurrency | - | requests in decode at once
+concurrency | - | requests in decode at once; in the instance, where it prefills as well
+prompts | - | requests of a run to the end
+output_len | tokens | tokens of one output, the first included
+mixed_overlap | - | share of the shorter of prefill and decode that mixed iterations hide
+prefill_microbatches | - | microbatches of prefill on an instance that decodes as well
+prefill_time_s | s | time of a whole instance for one prompt
+prefill_share | - | share of the time of an instance that prefill takes
+longest_gap_s | s | longest gap between deliveries to a request: a step and a prefill before it
+run_time_s | s | time of a run of a fixed number of requests, ramp and tail included
+run_tokens_per_s_per_npu | tokens/s | output tokens of such a run over its time, per NPU
+run_tpot_s | s | mean TPOT of the requests of such a run
+run_ttft_s | s | mean TTFT of the requests of such a run
 relative | - | requests per second over those of the best plan
 bound_by | - | what limits: pool and term of a plan; part of a die's memory
 objective | - | what the plan optimises: throughput, npus or latency
@@ -99,11 +110,18 @@ ttft_slack_s | s | what is left of the TTFT limit
 queue_time_s | s | mean time to the end of prefill, at the rate served, beyond that of a full batch
 utilisation | - | share of the capacity that the rate uses
 attention_tp | - | dies that share the heads of their requests in decode
+expert_tp | - | dies that split the columns of their experts
+context_parallel | - | parts of the sequence of a prompt in prefill; 0 as the engine has it
+pipeline_stages | - | stages of the layers in prefill, each on its share of the dies
+chunks | - | parts of a prefill batch that follow each other through the stages
+balanced_chunks | - | whether these parts take equal time (1) or have equal tokens (0)
 kv_precision | - | precision of the KV cache
 binding | - | limit that costs the plan most requests per second
 marginals | - | what single changes would be worth to the best plan
 change | - | one single change
 runner_up | - | what the second plan trades against the first
+serving | - | disaggregated: pools of prefill and of decode; colocated: instances do both
+colocated | - | ranked plans whose instances prefill and decode
 frontier | - | most requests per second as a function of TPOT
 mixed | - | best mix of decode instances of different sizes
 decode_instances | - | decode instances of every kind

@@ -6,13 +6,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cm384model.prediction.case import Case
-from cm384model.prediction.results import DecodePrediction, MemoryResult, PrefillPrediction, TermResult
+from cm384model.prediction.results import (
+    ColocatedPrediction,
+    DecodePrediction,
+    MemoryResult,
+    PrefillPrediction,
+    TermResult,
+)
 from cm384model.report.blocks import Block, Table
 from cm384model.report.report import Report
 from cm384model.report.values import interval, percent, scale, setting, significant, with_unit
 
+Prediction = DecodePrediction | PrefillPrediction | ColocatedPrediction
+TOTAL = {"decode": "step", "prefill": "batch", "colocated": "request"}
+"""What the terms of a phase add up to."""
 
-def predict_report(case: Case, prediction: DecodePrediction | PrefillPrediction) -> Report:
+
+def predict_report(case: Case, prediction: Prediction) -> Report:
     """Figures, terms and memory of one deployment."""
     blocks: list[Block] = [heading(case, prediction.phase, prediction.deployment)]
     if prediction.feasible:
@@ -36,13 +46,29 @@ def heading(case: Case, phase: str, deployment: Mapping[str, Any]) -> str:
     )
 
 
+PLAIN = {
+    "expert_tp": 1,
+    "context_parallel": 0,
+    "pipeline_stages": 1,
+    "chunks": 1,
+    "balanced_chunks": 1,
+}
+"""Layouts that most deployments do not have: not worth a word where they stay at this."""
+
+
 def settings(deployment: Mapping[str, Any]) -> str:
     """A deployment as ``name=value`` words."""
-    return " ".join(f"{name}={setting(value)}" for name, value in deployment.items())
+    shown = {name: value for name, value in deployment.items() if PLAIN.get(name) != value}
+    return " ".join(f"{name}={setting(value)}" for name, value in shown.items())
 
 
-def _figures(prediction: DecodePrediction | PrefillPrediction) -> Table:
-    rows = _decode_rows(prediction) if isinstance(prediction, DecodePrediction) else _prefill_rows(prediction)
+def _figures(prediction: Prediction) -> Table:
+    if isinstance(prediction, ColocatedPrediction):
+        rows = _colocated_rows(prediction)
+    elif isinstance(prediction, DecodePrediction):
+        rows = _decode_rows(prediction)
+    else:
+        rows = _prefill_rows(prediction)
     return Table(("", "", "80 % interval", ""), rows, "lrll")
 
 
@@ -80,7 +106,37 @@ def _prefill_rows(p: PrefillPrediction) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _throughput(p: DecodePrediction | PrefillPrediction, unit: str) -> tuple[str, str, str, str]:
+def _colocated_rows(p: ColocatedPrediction) -> list[tuple[str, str, str, str]]:
+    prefill = f"prefill takes {percent(p.prefill_share or 0)} of the time"
+    rows = [
+        ("TPOT", _time(p.tpot_s), interval(p.tpot_s_low, p.tpot_s_high, "s"), prefill),
+        ("TTFT", _time(p.ttft_s), interval(p.ttft_s_low, p.ttft_s_high, "s"), "prefilled when it comes"),
+        ("request", _time(p.e2e_s), "", f"longest gap between tokens {_time(p.longest_gap_s)}"),
+        ("step", _time(p.step_time_s), "", "no prefill beside it"),
+        ("prefill", _time(p.prefill_time_s), "", f"of one prompt; a batch {_time(p.batch_time_s)}"),
+        (
+            "requests/s",
+            significant(p.requests_per_s or 0),
+            interval(p.requests_per_s_low, p.requests_per_s_high, "-"),
+            f"{significant(p.concurrency or 0)} requests at once",
+        ),
+        _throughput(p, "output tokens/s per NPU"),
+    ]
+    if p.run_time_s is not None:
+        low, high = p.run_tokens_per_s_per_npu_low, p.run_tokens_per_s_per_npu_high
+        rows += [
+            ("run", _time(p.run_time_s), "", f"{setting(p.deployment['prompts'])} requests, ramp and tail"),
+            (
+                "of the run",
+                significant(p.run_tokens_per_s_per_npu or 0),
+                interval(low, high, "-"),
+                f"output tokens/s per NPU, TPOT {_time(p.run_tpot_s)}, TTFT {_time(p.run_ttft_s)}",
+            ),
+        ]
+    return rows
+
+
+def _throughput(p: Prediction, unit: str) -> tuple[str, str, str, str]:
     low, high = p.throughput_tokens_per_s_per_npu_low, p.throughput_tokens_per_s_per_npu_high
     predicted = significant(p.throughput_tokens_per_s_per_npu or 0)
     return "throughput", predicted, interval(low, high, "-"), unit
@@ -90,11 +146,10 @@ def _time(seconds: float | None) -> str:
     return with_unit(seconds or 0.0, "s")
 
 
-def terms_table(prediction: DecodePrediction | PrefillPrediction) -> Table:
+def terms_table(prediction: Prediction) -> Table:
     """Terms with their shares; the sum less what overlap hides is the total."""
     hidden = prediction.hidden_time_s or 0.0
-    name = "step" if isinstance(prediction, DecodePrediction) else "batch"
-    return terms_of(prediction.terms, hidden, name)
+    return terms_of(prediction.terms, hidden, TOTAL[prediction.phase])
 
 
 def terms_of(terms: Iterable[TermResult], hidden: float, total_name: str) -> Table:
@@ -126,7 +181,10 @@ def terms_of(terms: Iterable[TermResult], hidden: float, total_name: str) -> Tab
 def memory_table(memory: MemoryResult) -> Table:
     """The ledger of one die: what is there, what takes it, what is left."""
     parts = dict(memory.parts_bytes)
-    of_buffers = ("exchange_buffers", "latent_gather", "activations")
+    of_buffers = (
+        *("exchange_buffers", "latent_gather", "head_exchange", "context_gather", "token_gather"),
+        "activations",
+    )
     buffers = {name: parts.pop(name) for name in of_buffers if name in parts}
     rows = [_row("capacity", memory.capacity_bytes, memory), _row("weights", memory.weights_bytes, memory)]
     rows += [_row(f"  {name}", size, memory) for name, size in parts.items() if size]

@@ -19,10 +19,13 @@ ENOUGH = 30
 
 _SERVING = ("decode", "prefill", "ablations", "caching", "loading", "other_machine")
 
+BY = ("group", "model", "engine")
+"""What a summary can be by."""
+
 _PAPER = (("arXiv 2506.12708 v2 ", "zuo2025 "), ("hicann/cann-recipes-infer ", "cann-recipes "))
 
 
-def validate_report(found: Validation, *, every: bool, chosen: bool) -> Report:
+def validate_report(found: Validation, *, every: bool, chosen: bool, by: str | None = None) -> Report:
     """The ledger and its summary.
 
     Parameters
@@ -32,11 +35,21 @@ def validate_report(found: Validation, *, every: bool, chosen: bool) -> Report:
         Whether to show every row and the reason of each one that is not predicted.
     chosen : bool
         Whether the user chose groups, whose rows are then shown; else operators are summarised.
+    by : str, optional
+        One of `BY`: the summary by that alone, in every format.
     """
+    if by is not None:
+        summaries = {"group": found.summary.groups, "model": found.summary.models}
+        chosen_summaries = summaries.get(by, found.summary.engines)
+        table = summary_table(chosen_summaries, by)
+        return Report([heading(found), table], [flat(summary) for summary in chosen_summaries], found)
     predicted = [row for row in found.rows if row.predicted is not None]
     shown = predicted if every or chosen else serving_rows(predicted)
     outside = [row for row in predicted if row.within_band is False and row not in shown]
-    blocks: list[Block] = [heading(found), summary_table(found), coverage_line(found)]
+    blocks: list[Block] = [heading(found), summary_table(group_summaries(found)), coverage_line(found)]
+    if not chosen:
+        blocks += ["steps, batches and runs by model", summary_table(found.summary.models, "model")]
+        blocks += ["and by engine", summary_table(found.summary.engines, "engine")]
     if found.targets and not chosen:
         blocks += ["what the model is to show", targets_table(found.targets)]
     if found.leave_one_out:
@@ -59,14 +72,19 @@ def heading(found: Validation) -> str:
     )
 
 
-def summary_table(found: Validation) -> Table:
+def group_summaries(found: Validation) -> list[ErrorSummary]:
     """Errors per group, then of all operators and of all rows; fitted and never-fitted rows apart."""
     s = found.summary
     groups = [*s.groups]
     if len({summary.group for summary in groups}) > 1:
-        groups += [*(s.operators if len(s.operators) else ()), *s.totals]
-    header = ("group", "rows were", "rows", "bias", "median", "mean", "worst", "outside", "worst row")
-    return Table(header, [_summary_row(summary) for summary in groups], "llrrrrrrl")
+        groups += [*s.operators, *s.totals]
+    return groups
+
+
+def summary_table(summaries: Sequence[ErrorSummary], by: str = "group") -> Table:
+    """Errors of the rows of each group, model or engine."""
+    header = (by, "rows were", "rows", "bias", "median", "mean", "worst", "outside", "worst row")
+    return Table(header, [_summary_row(summary) for summary in summaries], "llrrrrrrl")
 
 
 def _summary_row(s: ErrorSummary) -> tuple[str, ...]:
@@ -141,15 +159,25 @@ def left_out_blocks(rows: Sequence[LeftOut]) -> list[Block]:
 
 
 def serving_rows(predicted: Iterable[CheckedRow]) -> list[CheckedRow]:
-    """Rows of steps, batches, caching and loading, those of the shipped groups in their order."""
-    rows = [row for row in predicted if row.kind not in ("op", "fact")]
+    """Rows of steps, batches, caching and loading, those of the shipped groups in their order.
+
+    The rows of other engines are many: only those of a short group are among them.
+    """
+    rows = [row for row in predicted if row.kind not in ("op", "fact") and not _of_engines(row)]
     return sorted(rows, key=lambda row: _SERVING.index(row.group) if row.group in _SERVING else -1)
+
+
+def _of_engines(row: CheckedRow) -> bool:
+    return row.group.startswith("serving.")
 
 
 def _said(shown: Sequence[CheckedRow], predicted: Sequence[CheckedRow]) -> str:
     if len(shown) == len(predicted):
         return f"rows ({len(shown)})"
-    return f"serving rows ({len(shown)}; operators with --group operators, every row with --all)"
+    return (
+        f"serving rows ({len(shown)}; other engines with --group serving, operators with --group operators, "
+        "every row with --all)"
+    )
 
 
 def rows_table(rows: Iterable[CheckedRow]) -> Table:
@@ -163,13 +191,22 @@ def _row(row: CheckedRow) -> tuple[str, ...]:
     return (
         row.id,
         value(row.published, row.unit),
-        value(row.predicted, row.unit),
+        _predicted(row),
         signed(row.error or 0.0),
         band if row.within_band else f"OUT OF {band}",
         "yes" if row.used_for_fit else "no",
         "yes" if row.within_interval else "no",
         short_source(row.source),
     )
+
+
+def _predicted(row: CheckedRow) -> str:
+    """The prediction, or its ends where the source leaves something open."""
+    if row.open_low is None:
+        return value(row.predicted, row.unit)
+    low, high = (value(end, row.unit) for end in (row.open_low, row.open_high))
+    unit = low.partition(" ")[2]
+    return f"{low.removesuffix(f' {unit}')} .. {high}" if unit and high.endswith(unit) else f"{low} .. {high}"
 
 
 def value(number: float | None, unit: str) -> str:

@@ -73,17 +73,24 @@ _IMBALANCE = Field("load of the busiest die over the mean; overrides balance", l
 _REDUNDANT = Field("redundant copies of routed experts", high=1024, whole=True)
 _TP = Field("dies that share the heads of their requests", low=1, high=128, whole=True)
 _SCALE_OUT = Field("whether an instance may reach beyond one scale-up network", words=("no", "yes"))
+_EXPERT_TP = Field("dies that split the columns of their experts", low=1, high=128, whole=True)
+_CP = Field(
+    "parts of the sequence of a prompt, each on attention_tp dies; 0 as the engine has it",
+    high=128,
+    whole=True,
+)
 
 DECODE_FIELDS = {
     "ep": _EP,
-    "batch_per_die": Field("requests that a die decodes at once", low=1),
-    "batch_per_npu": Field("requests that an NPU decodes at once", low=1),
+    "batch_per_die": Field("requests that a die decodes at once, in the mean", low=0.001),
+    "batch_per_npu": Field("requests that an NPU decodes at once, in the mean", low=0.001),
     "microbatches": _MICROBATCHES,
     "attention_aic_share": Field(
         "cores of the attention stream; best split by default", low=0.001, high=0.999
     ),
     "attention_tp": _TP,
-    "draft_tokens": Field("draft tokens per iteration (MTP)", high=3, whole=True),
+    "draft_tokens": Field("draft tokens per iteration (MTP)", high=4, whole=True),
+    "expert_tp": _EXPERT_TP,
     "acceptance": Field("probability that a draft is accepted", high=1),
     "kv_len": Field("mean context of a request, in tokens", "tokens", low=1),
     "balance": _BALANCE,
@@ -99,11 +106,59 @@ PREFILL_FIELDS = {
     "reuse": Field("share of prompt tokens whose cache comes from the pool", high=0.999),
     "plane": Field("network between pool and dies", words=("ub", "vpc")),
     "attention_tp": _TP,
+    "expert_tp": _EXPERT_TP,
+    "context_parallel": _CP,
+    "pipeline_stages": Field("stages of the layers, each on its share of the dies", low=1, whole=True),
+    "chunks": Field("parts of a batch that follow each other through the stages", low=1, whole=True),
+    "balanced_chunks": Field("1 parts of equal time, 0 of equal tokens", high=1, whole=True),
     "microbatches": _MICROBATCHES,
     "balance": _BALANCE,
     "imbalance": _IMBALANCE,
     "redundant_experts": _REDUNDANT,
     "scale_out": _SCALE_OUT,
+}
+
+COLOCATED_FIELDS = {
+    "ep": _EP,
+    "batch_per_die": DECODE_FIELDS["batch_per_die"],
+    "batch_per_npu": DECODE_FIELDS["batch_per_npu"],
+    "concurrency": Field("requests in the instance at once, those in prefill included", low=1),
+    "prompts": Field("requests of a run to the end, so many as concurrency at once", low=1, whole=True),
+    "prompt_len": PREFILL_FIELDS["prompt_len"],
+    "output_len": Field("tokens of one output", "tokens", low=2),
+    "tokens_per_npu": Field(
+        "prompt tokens of a prefill batch or chunk on one NPU; by default what ends per step", "tokens", low=1
+    ),
+    "mixed_overlap": Field("share of the shorter of prefill and decode that mixed iterations hide", high=1),
+    "reuse": PREFILL_FIELDS["reuse"],
+    "plane": PREFILL_FIELDS["plane"],
+    "attention_tp": _TP,
+    "expert_tp": _EXPERT_TP,
+    "context_parallel": _CP,
+    "microbatches": Field("of decode: 1 serial, 2 two interleaved streams", low=1, high=2, whole=True),
+    "prefill_microbatches": Field("of prefill: 1 serial, 2 interleaved", low=1, high=2, whole=True),
+    "attention_aic_share": DECODE_FIELDS["attention_aic_share"],
+    "draft_tokens": DECODE_FIELDS["draft_tokens"],
+    "acceptance": DECODE_FIELDS["acceptance"],
+    "kv_len": DECODE_FIELDS["kv_len"],
+    "balance": _BALANCE,
+    "imbalance": _IMBALANCE,
+    "scale_out": _SCALE_OUT,
+    "redundant_experts": _REDUNDANT,
+}
+
+DISAGGREGATED_FIELDS = {
+    **{
+        name: COLOCATED_FIELDS[name]
+        for name in ("ep", "prompts", "prompt_len", "output_len", "reuse", "attention_tp", "draft_tokens")
+    },
+    **{name: COLOCATED_FIELDS[name] for name in ("acceptance", "balance", "imbalance", "redundant_experts")},
+    "concurrency": Field("requests in both pools at once", low=1),
+    "most_running": Field("requests that the decode pool takes at once", low=1),
+    "arrivals_per_s": Field("requests per second that the client sends; by default all at once", low=0.001),
+    "prefill_ep": Field("expert-parallel degree of one prefill instance, in dies", low=1, whole=True),
+    "prefill_tp": Field("dies that share the weights of attention in prefill", low=1, high=128, whole=True),
+    "prefill_instances": Field("equal prefill instances", low=1, whole=True),
 }
 
 _TOKENS = Field("tokens of one die", "tokens", low=1)
@@ -172,6 +227,11 @@ OPERATOR_FIELDS: dict[str, dict[str, Field]] = {
         "kv_len": Field("context of a request, in tokens", "tokens", low=1),
         "heads": _COUNT,
         "aic_share": Field("share of the cores", low=0.01, high=1),
+    },
+    "sparse_attention": {
+        "tokens_per_die": _TOKENS,
+        "positions": Field("cached positions that each token attends to", low=1),
+        "heads": _COUNT,
     },
     "mla_prefill": {
         "tokens_per_die": _TOKENS,

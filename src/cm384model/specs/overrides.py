@@ -17,11 +17,12 @@ __all__ = ["apply_overrides", "locate", "quantity_paths", "replace_value", "sett
 
 
 def settable_paths(spec: Spec) -> list[str]:
-    """Dotted paths of everything `apply_overrides` may change: numbers and words."""
+    """Dotted paths of everything `apply_overrides` may change: numbers and words, precisions left out too."""
     return [
         path
         for path, node in nodes(spec)
-        if isinstance(node, Quantity | str) and path.split(".")[0] not in spec.not_settable
+        if (isinstance(node, Quantity | str) or (node is None and path.startswith("precision.")))
+        and path.split(".")[0] not in spec.not_settable
     ]
 
 

@@ -21,7 +21,13 @@ def blocks(model: Model) -> Numeric:
     return 1.0
 
 
-def place(hardware: Hardware, model: Model, ep: Numeric, redundant_experts: Numeric) -> Placement:
+def place(
+    hardware: Hardware,
+    model: Model,
+    ep: Numeric,
+    redundant_experts: Numeric,
+    expert_tp: Numeric = 1.0,
+) -> Placement:
     """No experts; the dies of an instance only share their attention groups."""
     return Placement(ep, 0.0, ep, 0.0)
 
@@ -32,28 +38,32 @@ def layer_terms(die: Die, model: Model, tokens: Numeric, placement: Placement, f
     Tokens are gathered before and partial sums scattered after; a die alone exchanges nothing.
     """
     a, efficiency = dense(model), flow.vector_efficiency
-    width = a.dense_intermediate.si / flow.tp
-    half = ELEMENT_BYTES["bf16"]
-    terms = [
-        vector(
-            die,
-            "ffn_vector",
-            tokens,
-            5 * a.hidden.si * half,
-            VECTOR_KERNELS,
-            efficiency=efficiency,
-        ),
-        feed_forward(die, model, tokens * flow.tp, width, groups=1.0, vector_efficiency=efficiency),
-    ]
-    if np.all(np.equal(flow.tp, 1)):
-        return LayerTerms(terms)
-    message = tokens * a.hidden.si * half
-    exchanged = merged(
-        "feed_forward_exchange",
-        collective(die, "all_gather", "token_gather", message, flow.tp),
-        collective(die, "reduce_scatter", "sum_scatter", message, flow.tp),
+    moved = 5 * a.hidden.si * ELEMENT_BYTES["bf16"]
+    norm = vector(die, "ffn_vector", tokens, moved, VECTOR_KERNELS, efficiency=efficiency)
+    return LayerTerms([norm, *split(die, model, tokens, a.dense_intermediate.si, flow.tp, flow)], EXCHANGED)
+
+
+def split(
+    die: Die, model: Model, tokens: Numeric, intermediate: Numeric, ranks: Numeric, flow: Flow
+) -> list[Term]:
+    """A feed-forward whose width ``ranks`` dies share, and what they exchange for it."""
+    efficiency = flow.vector_efficiency
+    whole = feed_forward(
+        die, model, tokens * ranks, intermediate / ranks, groups=1.0, vector_efficiency=efficiency
     )
-    return LayerTerms([*terms, exchanged], EXCHANGED)
+    if np.all(np.equal(ranks, 1)):
+        return [whole]
+    message = tokens * model.architecture.hidden.si * ELEMENT_BYTES["bf16"]
+    return [whole, gather_scatter(die, "feed_forward_exchange", message, message, ranks)]
+
+
+def gather_scatter(die: Die, name: str, gathered: Numeric, scattered: Numeric, ranks: Numeric) -> Term:
+    """Tokens of all ``ranks`` dies to each, and the partial sums of all back to their owners."""
+    return merged(
+        name,
+        collective(die, "all_gather", "token_gather", gathered, ranks),
+        collective(die, "reduce_scatter", "sum_scatter", scattered, ranks),
+    )
 
 
 VECTOR_KERNELS = 2.0
@@ -65,7 +75,7 @@ def leading_layers(model: Model) -> Numeric:
     return 0.0
 
 
-def leading_terms(die: Die, model: Model, tokens: Numeric, flow: Flow) -> list[Term]:
+def leading_terms(die: Die, model: Model, tokens: Numeric, placement: Placement, flow: Flow) -> list[Term]:
     """There is no leading layer."""
     return []
 

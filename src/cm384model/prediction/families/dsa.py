@@ -9,18 +9,20 @@ from __future__ import annotations
 import numpy as np
 
 from cm384model.laws import attention as laws
+from cm384model.laws.roofline import busy_share
 from cm384model.numeric import Numeric
 from cm384model.prediction.families import mla
 from cm384model.prediction.families.interface import LayerTerms, Prompts, linear
 from cm384model.prediction.families.mla import row_width, sizes
-from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, collective
+from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, collective, operator
 from cm384model.prediction.shapes import sparse
 from cm384model.prediction.terms import Term, merged
-from cm384model.specs.model import Model, SparseLatent
+from cm384model.specs.model import Latent, Model, SparseLatent
 from cm384model.specs.spec import Constants
 
 __all__ = [
     "SPLITS_PREFILL",
+    "SPLITS_UNASKED",
     "decode_terms",
     "kv_bytes_per_token",
     "parameters",
@@ -32,6 +34,7 @@ __all__ = [
 ]
 
 SPLITS_PREFILL = False
+SPLITS_UNASKED = False
 
 
 def decode_terms(
@@ -63,19 +66,38 @@ def decode_terms(
 def core_term(
     die: Die, model: Model, tokens: Numeric, positions: Numeric, heads: Numeric, precision: str
 ) -> Term:
-    """Absorbed attention of ``tokens`` over so many picked ``positions`` each, gathered one by one."""
-    a = sparse(model)
-    widths = {"heads": heads, "latent_dim": a.kv_lora_rank.si, "rope_dim": a.qk_rope_dim.si}
+    """Absorbed attention of ``tokens`` over so many picked ``positions`` each."""
+    return sparse_core(die, sparse(model), tokens, positions, heads, precision, model.precision.attention)
+
+
+@operator
+def sparse_core(
+    die: Die,
+    shapes: Latent,
+    tokens: Numeric,
+    positions: Numeric,
+    heads: Numeric,
+    cache: str,
+    activations: str,
+) -> Term:
+    """Absorbed attention over picks that are gathered one by one, with these precisions.
+
+    A core works on one query token, so a die with fewer tokens than cores has idle ones.
+    """
+    widths = {"heads": heads, "latent_dim": shapes.kv_lora_rank.si, "rope_dim": shapes.qk_rope_dim.si}
     flop = laws.mla_decode_flop(tokens, positions, **widths)
     moved = laws.mla_decode_bytes(
         tokens,
         tokens,
         positions,
         **widths,
-        kv_bytes=ELEMENT_BYTES[precision],
-        activation_bytes=ELEMENT_BYTES[model.precision.attention],
+        kv_bytes=ELEMENT_BYTES[cache],
+        activation_bytes=ELEMENT_BYTES[activations],
     )
-    return attention(die, "attention_core", flop, moved, positions, constants_name="sparse_attention")
+    busy = busy_share(tokens, die.hardware.die.aic_cores.si * die.cube_share)
+    return attention(
+        die, "attention_core", flop, moved, positions, constants_name="sparse_attention", busy=busy
+    )
 
 
 def indexer(
@@ -134,12 +156,17 @@ def prefill_terms(die: Die, model: Model, prompts: Prompts, constants: Constants
         core_term(die, model, tokens, picked / computed, heads, precision),
         *mla.epilog(die, model, tokens, 1.0, constants.vector_efficiency.si),
     ]
-    if not prompts.shared:
+    if not prompts.shared and not prompts.gathers:
         return LayerTerms(terms)
     message = tokens * gathered(a) * ELEMENT_BYTES["bf16"]
     return LayerTerms(
-        [*terms, collective(die, "all_gather", "latent_gather", message, prompts.ranks)], ("latent_gather",)
+        [*terms, collective(die, "all_gather", "latent_gather", message, parts(prompts))], ("latent_gather",)
     )
+
+
+def parts(prompts: Prompts) -> Numeric:
+    """Dies that have a part of every prompt. [-]"""
+    return np.maximum(prompts.ranks, prompts.cp)
 
 
 def gathered(shapes: SparseLatent) -> Numeric:
@@ -174,4 +201,4 @@ def parameters(model: Model) -> Numeric:
 def prefill_buffers(model: Model, prompts: Prompts) -> dict[str, Numeric]:
     """The gathered latents and index keys. [B]"""
     per_token = gathered(sparse(model)) * ELEMENT_BYTES["bf16"]
-    return {"latent_gather": prompts.ranks * prompts.tokens * per_token}
+    return {"latent_gather": parts(prompts) * prompts.tokens * per_token}

@@ -18,7 +18,8 @@ from cm384model.specs.model import GroupedQuery, Model
 from cm384model.specs.spec import Constants
 
 SPLITS_PREFILL = True
-EXCHANGED = ("attention_exchange", "head_exchange")
+SPLITS_UNASKED = True
+EXCHANGED = ("attention_exchange", "head_exchange", "context_gather")
 
 
 def decode_terms(
@@ -63,13 +64,14 @@ def prefill_terms(die: Die, model: Model, prompts: Prompts, constants: Constants
     the die that has their heads, and the head outputs come back.
     """
     a, half = grouped(model), ELEMENT_BYTES["bf16"]
-    tokens, tp = prompts.tokens, prompts.tp
-    together = np.maximum(prompts.ranks, tp)
-    pooled, whole = tokens * tp, tokens * together / (1 - prompts.reuse)
+    tokens, tp, together = prompts.tokens, prompts.tp, prompts.together
+    pooled, whole = tokens * tp, tokens * together * prompts.cp / (1 - prompts.reuse)
     heads, kv_heads, width = ceil_div(a.heads.si, together), kv_heads_per_die(a, together), a.head_dim.si
     widths = {"heads": heads, "head_dim": width}
-    flop = prefill_flop(a, whole, prompts, **widths)
-    moved = laws.attention_prefill_bytes(whole, **widths, kv_heads=kv_heads, activation_bytes=half)
+    flop = prefill_flop(a, whole, prompts, **widths) / prompts.cp
+    moved = laws.attention_prefill_bytes(
+        whole, heads=heads / prompts.cp, kv_heads=kv_heads, head_dim=width, activation_bytes=half
+    )
     sharers = np.maximum(prompts.ranks / tp, 1)
     sent = pooled * sharers * (heads + 2 * kv_heads) * width * half
     returned = pooled * sharers * heads * width * half
@@ -84,6 +86,7 @@ def prefill_terms(die: Die, model: Model, prompts: Prompts, constants: Constants
         output(die, model, pooled, tp),
         vector_work(die, model, tokens, tp, constants.vector_efficiency.si),
         *([exchange] if prompts.shared else []),
+        *([context_gather(die, model, prompts)] if prompts.gathers else []),
         *weight_exchange(die, model, tokens, tp),
     ]
     return LayerTerms(terms, EXCHANGED)
@@ -102,6 +105,13 @@ def prefill_flop(
     pairs = laws.attended_pairs(length, window) - laws.attended_pairs(cached, window)
     near = laws.attention_decode_flop(whole, pairs / length, heads=heads, head_dim=head_dim)
     return (1 - share) * full + share * near
+
+
+def context_gather(die: Die, model: Model, prompts: Prompts) -> Term:
+    """Keys and values of the own heads, from all parts of the sequence."""
+    a, tp = grouped(model), prompts.tp
+    per_token = 2 * kv_heads_per_die(a, tp) * a.head_dim.si * ELEMENT_BYTES["bf16"]
+    return collective(die, "all_gather", "context_gather", prompts.tokens * tp * per_token, prompts.cp)
 
 
 def qkv(die: Die, model: Model, tokens: Numeric, tp: Numeric) -> Term:
@@ -208,12 +218,16 @@ def row_width(model: Model) -> Numeric:
 def prefill_buffers(model: Model, prompts: Prompts) -> dict[str, Numeric]:
     """Gathered tokens of a weight group; queries, keys and values of the own heads. [B]"""
     a, half = grouped(model), ELEMENT_BYTES["bf16"]
-    together = np.maximum(prompts.ranks, prompts.tp)
+    together = prompts.together
     own = (ceil_div(a.heads.si, together) + 2 * kv_heads_per_die(a, together)) * a.head_dim.si
-    return {
+    buffers = {
         "token_gather": (prompts.tp - 1) * prompts.tokens * a.hidden.si * half,
         "head_exchange": together * prompts.tokens * own * half,
     }
+    if prompts.gathers:
+        keys = 2 * kv_heads_per_die(a, prompts.tp) * a.head_dim.si * half
+        buffers["context_gather"] = (prompts.cp - 1) * prompts.tp * prompts.tokens * keys
+    return buffers
 
 
 def sizes(model: Model) -> dict[str, float]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from cm384model.numeric import Numeric
 from cm384model.prediction.operators import ELEMENT_BYTES, Die, gemm
 from cm384model.prediction.placement import Placement
@@ -62,9 +64,11 @@ class Prompts:
     shared : bool
         Whether the dies of an instance share prompts, or each keeps its own.
     ranks : numeric
-        Dies that share the heads of a prompt; 1 where prompts stay on a die. [-]
+        Dies that share the heads of a prompt by an exchange; 1 where prompts stay on a die. [-]
     tp : numeric
         Dies that share the weights. [-]
+    cp : numeric
+        Groups of ``tp`` dies that share the sequence of a prompt and gather its keys and values. [-]
     """
 
     tokens: Numeric
@@ -73,6 +77,17 @@ class Prompts:
     shared: bool
     ranks: Numeric
     tp: Numeric
+    cp: Numeric = 1.0
+
+    @property
+    def together(self) -> Numeric:
+        """Dies that have the heads of a part of a sequence between them. [-]"""
+        return np.maximum(self.ranks, self.tp)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether keys and values of a sequence come from several parts of it."""
+        return bool(np.any(np.greater(self.cp, 1)))
 
 
 @dataclass(frozen=True)
@@ -119,6 +134,10 @@ class Attention(Protocol):
     def SPLITS_PREFILL(self) -> bool:  # noqa: N802 (a constant of a module)
         """Whether dies can share the attention weights in prefill (``attention_tp``)."""
 
+    @property
+    def SPLITS_UNASKED(self) -> bool:  # noqa: N802
+        """Whether dies share the attention weights by default, as many as the memory wants."""
+
     def decode_terms(
         self,
         die: Die,
@@ -161,8 +180,15 @@ class FeedForward(Protocol):
     def blocks(self, model: Model) -> Numeric:
         """Attention blocks of one layer. [-]"""
 
-    def place(self, hardware: Hardware, model: Model, ep: Numeric, redundant_experts: Numeric) -> Placement:
-        """Where the experts are, if there are any."""
+    def place(
+        self,
+        hardware: Hardware,
+        model: Model,
+        ep: Numeric,
+        redundant_experts: Numeric,
+        expert_tp: Numeric = 1.0,
+    ) -> Placement:
+        """Where the experts are, if there are any, in groups of ``expert_tp`` dies that split them."""
 
     def layer_terms(
         self, die: Die, model: Model, tokens: Numeric, placement: Placement, flow: Flow
@@ -172,7 +198,9 @@ class FeedForward(Protocol):
     def leading_layers(self, model: Model) -> Numeric:
         """Layers before the main ones that are simpler than those. [-]"""
 
-    def leading_terms(self, die: Die, model: Model, tokens: Numeric, flow: Flow) -> list[Term]:
+    def leading_terms(
+        self, die: Die, model: Model, tokens: Numeric, placement: Placement, flow: Flow
+    ) -> list[Term]:
         """The feed-forward part of a leading layer; empty in a family without."""
 
     def weight_bytes(

@@ -13,8 +13,9 @@ from cm384model.prediction.terms import Term, merged
 from cm384model.specs.model import Model
 from cm384model.specs.spec import Constants
 
-SPLITS_PREFILL = False
-"""Prefill splits heads and sequence instead (SP-TP-SP); every die holds the weights."""
+SPLITS_PREFILL = True
+SPLITS_UNASKED = False
+"""The weights of attention are small beside those of the experts."""
 
 
 def decode_terms(
@@ -75,13 +76,17 @@ def epilog(die: Die, model: Model, tokens: Numeric, tp: Numeric, vector_efficien
     ]
     if np.all(np.equal(tp, 1)):
         return terms
-    message = tokens * a.hidden.si * ELEMENT_BYTES["bf16"]
-    exchanged = merged(
+    return [*terms, weight_exchange(die, model, tokens, tp)]
+
+
+def weight_exchange(die: Die, model: Model, tokens: Numeric, tp: Numeric) -> Term:
+    """Tokens to all dies that share the weights, partial sums back."""
+    message = tokens * latent(model).hidden.si * ELEMENT_BYTES["bf16"]
+    return merged(
         "attention_exchange",
         collective(die, "all_gather", "token_gather", message, tp),
         collective(die, "reduce_scatter", "sum_scatter", message, tp),
     )
-    return [*terms, exchanged]
 
 
 def absorbed_key(die: Die, model: Model, tokens: Numeric, heads: Numeric) -> Term:
@@ -102,28 +107,30 @@ def prefill_terms(die: Die, model: Model, prompts: Prompts, constants: Constants
     """Compute and communication of naive MLA of one layer and microbatch.
 
     The tokens of ``prompts`` are computed; keys and values of the cached ones are expanded from
-    their latents again, and the computed ones attend to all of them.
+    their latents again, and the computed ones attend to all of them. Dies that share the weights
+    compute the down-projections of their tokens all alike; parts of a sequence gather its latents.
     """
-    a, p = latent(model), model.precision
+    a, p, tp = latent(model), model.precision, prompts.tp
     half = ELEMENT_BYTES["bf16"]
-    heads = ceil_div(a.heads.si, prompts.ranks)
-    gathered = prompts.tokens * prompts.ranks
-    whole = gathered / (1 - prompts.reuse)
+    heads = ceil_div(a.heads.si, prompts.together)
+    pooled, gathered = prompts.tokens * tp, prompts.tokens * prompts.together
+    whole = gathered * prompts.cp / (1 - prompts.reuse)
     qk_nope, v = a.qk_nope_dim.si, a.v_head_dim.si
     qk = qk_nope + a.qk_rope_dim.si
     widths = {"heads": heads, "qk_dim": qk, "v_dim": v}
     cached = laws.mla_prefill_flop(whole * prompts.reuse, prompts.prompt_len * prompts.reuse, **widths)
-    flop = laws.mla_prefill_flop(whole, prompts.prompt_len, **widths) - cached
-    moved = laws.mla_prefill_bytes(whole, **widths, activation_bytes=half)
+    flop = (laws.mla_prefill_flop(whole, prompts.prompt_len, **widths) - cached) / prompts.cp
+    read = whole * (1 + 1 / prompts.cp) / 2  # all keys and values, the queries and outputs of a part
+    moved = laws.mla_prefill_bytes(read, **widths, activation_bytes=half)
     compute = [
         merged(
             "mla_prolog",
-            linear(die, model, "down_proj", prompts.tokens, latents(model), a.hidden.si),
+            linear(die, model, "down_proj", pooled, latents(model), a.hidden.si),
             linear(die, model, "q_up", gathered, heads * qk, query_depth(model)),
             gemm(die, "kv_up", whole, heads * (qk_nope + v), a.kv_lora_rank.si, precision=p.attention),
         ),
         attention(die, "attention_core", flop, moved, prompts.prompt_len, constants_name="mla_prefill"),
-        output(die, model, prompts.tokens, a.heads.si),
+        output(die, model, pooled, a.heads.si / tp),
         vector(
             die,
             "attention_vector",
@@ -133,14 +140,22 @@ def prefill_terms(die: Die, model: Model, prompts: Prompts, constants: Constants
             efficiency=constants.vector_efficiency.si,
         ),
     ]
-    if not prompts.shared:
-        return LayerTerms(compute)
-    outputs = prompts.tokens * a.heads.si * v * half
-    exchanged = [
-        collective(die, "all_gather", "latent_gather", prompts.tokens * latents(model) * half, prompts.ranks),
-        collective(die, "all_to_all", "head_exchange", outputs, prompts.ranks),
-    ]
-    return LayerTerms([*compute, *exchanged], ("latent_gather", "head_exchange"))
+    exchanged = []
+    if prompts.shared:
+        sharers, outputs = np.maximum(prompts.ranks / tp, 1), prompts.tokens * a.heads.si * v * half
+        exchanged += [
+            collective(die, "all_gather", "latent_gather", pooled * latents(model) * half, sharers),
+            collective(die, "all_to_all", "head_exchange", outputs, sharers),
+        ]
+    if prompts.gathers:
+        message = pooled * (a.kv_lora_rank.si + a.qk_rope_dim.si) * half
+        exchanged.append(collective(die, "all_gather", "context_gather", message, prompts.cp))
+    if not np.all(np.equal(tp, 1)):
+        exchanged.append(weight_exchange(die, model, prompts.tokens, tp))
+    return LayerTerms([*compute, *exchanged], EXCHANGED)
+
+
+EXCHANGED = ("latent_gather", "head_exchange", "context_gather", "attention_exchange")
 
 
 def kv_bytes_per_token(model: Model, *, kv_len: Numeric, precision: str, tp: Numeric) -> Numeric:
@@ -180,9 +195,15 @@ def row_width(model: Model) -> Numeric:
 
 
 def prefill_buffers(model: Model, prompts: Prompts) -> dict[str, Numeric]:
-    """The gathered latents. [B]"""
-    per_token = latents(model) * ELEMENT_BYTES["bf16"]
-    return {"latent_gather": prompts.ranks * prompts.tokens * per_token}
+    """The gathered latents, and the gathered tokens of a weight group. [B]"""
+    a, half = latent(model), ELEMENT_BYTES["bf16"]
+    buffers = {"latent_gather": prompts.ranks * prompts.tokens * latents(model) * half}
+    if prompts.gathers:
+        others = (prompts.cp - 1) * prompts.tp * prompts.tokens
+        buffers["context_gather"] = others * (a.kv_lora_rank.si + a.qk_rope_dim.si) * half
+    if not np.all(np.equal(prompts.tp, 1)):
+        buffers["token_gather"] = (prompts.tp - 1) * prompts.tokens * a.hidden.si * half
+    return buffers
 
 
 def sizes(model: Model) -> dict[str, float]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from cm384model.laws import moe as laws
+from cm384model.laws.comm import distinct_destinations
 from cm384model.laws.overlap import overlapped_time
 from cm384model.numeric import Numeric
-from cm384model.prediction.families.dense import feed_forward
+from cm384model.prediction.families.dense import feed_forward, gather_scatter, split
 from cm384model.prediction.families.interface import Flow, LayerTerms, Parameters
 from cm384model.prediction.operators import ELEMENT_BYTES, Die, exchange, gemm, operator, vector
 from cm384model.prediction.placement import Placement, place_experts
@@ -16,7 +17,7 @@ from cm384model.prediction.terms import Term, merged
 from cm384model.specs.hardware import Hardware
 from cm384model.specs.model import Mixture, Model
 
-EXCHANGED = ("dispatch", "combine")
+EXCHANGED = ("dispatch", "expert_exchange", "combine")
 
 
 def blocks(model: Model) -> Numeric:
@@ -24,17 +25,28 @@ def blocks(model: Model) -> Numeric:
     return 1.0
 
 
-def place(hardware: Hardware, model: Model, ep: Numeric, redundant_experts: Numeric) -> Placement:
+def place(
+    hardware: Hardware,
+    model: Model,
+    ep: Numeric,
+    redundant_experts: Numeric,
+    expert_tp: Numeric = 1.0,
+) -> Placement:
     """Routed experts over the dies, shared ones on every die or on dies of their own."""
-    return place_experts(hardware, model, ep, redundant_experts)
+    return place_experts(hardware, model, ep, redundant_experts, expert_tp)
 
 
 def layer_terms(die: Die, model: Model, tokens: Numeric, placement: Placement, flow: Flow) -> LayerTerms:
-    """Gate, dispatch, experts and combine of one layer for ``tokens`` of each die."""
+    """Gate, dispatch, experts and combine of one layer for ``tokens`` of each die.
+
+    Dies that split their experts gather the rows that reached any of them and scatter the sums;
+    where all dies are one such group nothing is dispatched.
+    """
     a, p = mixture(model), model.precision
-    top_k = a.computing_top_k
+    top_k, whole = a.computing_top_k, np.all(np.equal(placement.expert_tp, 1))
     destinations = np.minimum(top_k + placement.dedicated * a.shared_experts.si, flow.copies_limit)
-    sent = tokens * flow.imbalance
+    imbalance = flow.imbalance if whole else np.where(placement.ep > 1, flow.imbalance, 1.0)
+    sent = tokens * imbalance
     dispatch_message = a.hidden.si * ELEMENT_BYTES[p.activations] + flow.message_scale_bytes
     combine_message = a.hidden.si * ELEMENT_BYTES["bf16"]
     terms = [
@@ -64,7 +76,7 @@ def layer_terms(die: Die, model: Model, tokens: Numeric, placement: Placement, f
             model,
             tokens,
             placement,
-            imbalance=flow.imbalance,
+            imbalance=imbalance,
             vector_efficiency=flow.vector_efficiency,
         ),
         exchange(
@@ -77,6 +89,14 @@ def layer_terms(die: Die, model: Model, tokens: Numeric, placement: Placement, f
             library=f"{flow.library}_combine",
         ),
     ]
+    if whole:
+        return LayerTerms(terms, EXCHANGED)
+    gate, dispatch, computed, combine = terms
+    several = np.where(placement.ep > 1, 1.0, 0.0)
+    rows = sent * distinct_destinations(placement.ep, destinations)
+    gathered = rows * np.where(placement.ep > 1, dispatch_message, combine_message)
+    shared_out = gather_scatter(die, "expert_exchange", gathered, rows * combine_message, placement.expert_tp)
+    terms = [gate, dispatch.times(several), shared_out, computed, combine.times(several)]
     return LayerTerms(terms, EXCHANGED)
 
 
@@ -93,9 +113,11 @@ def experts(
     """Routed and shared experts on the busiest die.
 
     A die that holds both runs them one after the other; with dedicated dies the layer
-    waits for the slower of the two kinds.
+    waits for the slower of the two kinds. Dies that split experts have the tokens of all of them
+    and a part of the width.
     """
     a = mixture(model)
+    tokens, width = tokens * placement.expert_tp, a.moe_intermediate.si / placement.expert_tp
     top_k, shared = a.computing_top_k, a.shared_experts.si
     rows = laws.expert_rows(
         tokens, placement.ep, top_k=top_k, pool_dies=placement.pool_dies, imbalance=imbalance
@@ -105,7 +127,7 @@ def experts(
         die,
         model,
         rows / used,
-        a.moe_intermediate.si,
+        width,
         groups=used,
         vector_efficiency=vector_efficiency,
         name="routed",
@@ -119,7 +141,7 @@ def experts(
         die,
         model,
         shared_rows,
-        a.moe_intermediate.si,
+        width,
         groups=shared,
         vector_efficiency=vector_efficiency,
         name="shared",
@@ -144,28 +166,26 @@ def leading_layers(model: Model) -> Numeric:
     return mixture(model).dense_layers.si
 
 
-def leading_terms(die: Die, model: Model, tokens: Numeric, flow: Flow) -> list[Term]:
-    """The feed-forward of a dense leading layer, whole on every die."""
+def leading_terms(die: Die, model: Model, tokens: Numeric, placement: Placement, flow: Flow) -> list[Term]:
+    """The feed-forward of a dense leading layer, split as the experts are."""
     width = mixture(model).dense_intermediate
-    if width is None:
-        return []
-    efficiency = flow.vector_efficiency
-    return [feed_forward(die, model, tokens, width.si, groups=1.0, vector_efficiency=efficiency)]
+    return [] if width is None else split(die, model, tokens, width.si, placement.expert_tp, flow)
 
 
 def weight_bytes(model: Model, placement: Placement, layers: Numeric, tp: Numeric) -> dict[str, Numeric]:
     """Experts of the die, router, dense leading layers; ``tp`` splits none of them. [B]"""
     a, p = mixture(model), model.precision
     hidden, byte = a.hidden.si, ELEMENT_BYTES[p.weights]
-    expert = 3 * hidden * a.moe_intermediate.si * ELEMENT_BYTES[p.experts or p.weights]
-    shared = 3 * hidden * a.moe_intermediate.si * byte
+    width = a.moe_intermediate.si / placement.expert_tp
+    expert = 3 * hidden * width * ELEMENT_BYTES[p.experts or p.weights]
+    shared = 3 * hidden * width * byte
     on_every_die = 1 - placement.dedicated
     moe_layers = layers - a.dense_layers.si
     return {
         "routed_experts": moe_layers * placement.slots * expert,
         "shared_experts": moe_layers * on_every_die * a.shared_experts.si * shared,
         "router": moe_layers * hidden * a.choices * ELEMENT_BYTES["bf16"],
-        "dense_layers": a.dense_layers.si * 3 * hidden * dense_width(a) * byte,
+        "dense_layers": a.dense_layers.si * 3 * hidden * dense_width(a) / placement.expert_tp * byte,
     }
 
 

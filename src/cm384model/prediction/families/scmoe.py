@@ -1,8 +1,8 @@
 """Layers with a shortcut: several attention and dense blocks beside one mixture of experts.
 
 The mixture starts from the first block and joins after the last (LongCat-Flash), so a layer's
-experts can run beside its dense blocks. Two microbatches use that freedom here; the overlap
-inside a single batch is not modelled, so a serial step is an upper bound.
+experts can run beside its dense blocks. Two microbatches use that freedom whole; a single batch
+hides the exchanges of its tokens there, and its experts wait, so its step is an upper bound.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def leading_layers(model: Model) -> Numeric:
     return 0.0
 
 
-def leading_terms(die: Die, model: Model, tokens: Numeric, flow: Flow) -> list[Term]:
+def leading_terms(die: Die, model: Model, tokens: Numeric, placement: Placement, flow: Flow) -> list[Term]:
     """There is no leading layer."""
     return []
 
