@@ -144,7 +144,7 @@ def test_merging_leaves_its_operands_alone():
 
 
 def test_every_number_of_a_shipped_machine_says_what_it_is(machines):
-    """A number that is neither a fact nor a definition has a range, a source of its own, or another machine."""
+    """A number of another machine says of which, and on another chip its efficiency has a wide range."""
     for machine in machines:
         for path, node in nodes(machine):
             if isinstance(node, Quantity) and machine.extends is not None and node.carried_from:
