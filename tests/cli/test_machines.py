@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from cm384model.specs.catalogue import names
 from cm384model.specs.load import load_hardware
 
 FP8 = ("--set", "model.precision.weights=fp8", "--set", "model.precision.activations=fp8")
+EXAMPLE = Path(__file__).parents[2] / "docs/examples/measurements.csv"
 WORKLOAD = "deepseek-r1-4k-256"
 ON_960 = ("--hardware", "ascend-960dt", *FP8)
 
@@ -107,7 +109,7 @@ def test_a_sweep_masks_what_reaches_beyond(run):
 
 def test_calibration_of_a_machine_that_extends_another_adds_its_lines(run, tmp_path):
     mine = tmp_path / "mine.toml"
-    done = run("calibrate", "docs/examples/measurements.csv", "--hardware", "atlas-900-a3", "-o", str(mine))
+    done = run("calibrate", str(EXAMPLE), "--hardware", "atlas-900-a3", "-o", str(mine))
     assert done.status == 0, done.err
     again = load_hardware(mine)
     floor = again.ops.cann_ep_dispatch.floor
