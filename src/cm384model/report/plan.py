@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from cm384model.planning.results import DecodePool, MixedPools, Plan, PlanResult, PrefillPool
 from cm384model.planning.vary import Varied
 from cm384model.prediction.case import Case
+from cm384model.prediction.scale_out import asked
 from cm384model.report.blocks import Block, Command, Table
 from cm384model.report.colocated_plan import colocated_blocks
 from cm384model.report.report import Report, flat
@@ -59,9 +60,7 @@ def explain_command(case: Case, result: PlanResult, words: str) -> str:
         phase, ep = "prefill", p.ep
         at = f"ep={p.ep},tokens_per_npu={p.tokens_per_npu},microbatches={p.microbatches}"
         at += f",redundant_experts={p.redundant_experts}"
-    if ep > case.hardware.dies_per_supernode and not case.engine.scale_out:
-        at += ",scale_out=yes"
-    return f"cm384 explain {words} --phase {phase} --at {at}"
+    return f"cm384 explain {words} --phase {phase} --at {at}{asked(case, ep)}"
 
 
 def _title(case: Case, result: PlanResult) -> str:
