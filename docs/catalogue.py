@@ -98,16 +98,9 @@ def _constants(hardware: Hardware) -> str:
     if hardware.extends is None:
         return "measured"
     words = f"carried over from {' and '.join(hardware.carried_from())}"
-    wide = _widened(hardware)
+    wide = hardware.extends.widen
     announced = "**announced**; " if hardware.announced else ""
     return announced + words + (f", ranges x {wide:g}" if wide > 1 else "")
-
-
-def _widened(hardware: Hardware) -> float:
-    """By how much the ranges of the first machine grew on the way to this one."""
-    if hardware.extends is None:
-        return 1.0
-    return float(hardware.extends.widen) * _widened(load_hardware(hardware.extends.machine))
 
 
 def _own_sources(hardware: Hardware) -> list[Source]:

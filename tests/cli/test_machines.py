@@ -116,3 +116,16 @@ def test_calibration_of_a_machine_that_extends_another_adds_its_lines(run, tmp_p
     assert floor.source.startswith("fit: stage cann_ep_dispatch, 4 rows of measurements.csv")
     assert floor.carried_from is None
     assert again.ops.gemm_int8.efficiency.carried_from == "cloudmatrix384"
+
+
+def test_error_bars_of_another_chip_are_wide(run):
+    """Twice as wide as on the measured machine, and the wider the less is known."""
+
+    def width(machine, *settings):
+        at = ("--at", "ep=64,batch_per_die=16,scale_out=yes", "--format", "json")
+        found = json.loads(run("predict", WORKLOAD, "--hardware", machine, *settings, *at).out)
+        return found["tpot_s_high"] / found["tpot_s_low"] - 1
+
+    measured = width("cloudmatrix384")
+    assert width("atlas-900-a3") == pytest.approx(measured)
+    assert 2 * measured < width("atlas-800i-a2-910b2") < width("ascend-950dt") < width("ascend-960dt", *FP8)

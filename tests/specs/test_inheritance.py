@@ -175,3 +175,15 @@ def test_no_machine_of_ours_repeats_a_fitted_number(machines):
         if isinstance(node, Quantity) and node.source.startswith("fit: stage") and not node.carried_from
     ]
     assert len(fitted) == len(set(fitted))
+
+
+def test_widening_adds_up_along_a_chain(load, machines):
+    load(OTHER_CHIP + FP8)
+    text = HEAD.replace("./hardware.toml", "./mine.toml").replace('"mine"', '"last"')
+    last = load(text, "last.toml")
+    assert last.extends.widen == 2
+    assert last.is_other_chip()
+    assert last.ops.gemm_int8.efficiency.range == (0.35, 1.0)
+    other = {machine.name for machine in machines if machine.is_other_chip()}
+    same = {"cloudmatrix384", "h800", "atlas-900-a3", "atlas-800i-a3", "atlas-800i-a3-560t"}
+    assert other == {machine.name for machine in machines} - same
