@@ -196,9 +196,13 @@ def filled_decode(case: Case, given: Mapping[str, Any]) -> DecodeDeployment:
 
 
 def core_shares(case: Case) -> np.ndarray:
-    """Every way to give whole AIC cores to the attention stream and leave some to the experts. [-]"""
+    """Every way to give whole AIC cores to the attention stream and leave some to the experts. [-]
+
+    One where the engine's streams do not divide the cores: it has no effect.
+    """
     cores = int(np.max(case.hardware.die.aic_cores.si))
-    return np.arange(1, cores) / cores
+    shares: np.ndarray = np.arange(1, cores) / cores
+    return shares if case.engine.decode_streams == "attention-experts" else shares[:1]
 
 
 def with_best_split(case: Case, deployment: DecodeDeployment, axes: int = 1) -> DecodeDeployment:

@@ -9,6 +9,7 @@ from cm384model.planning.layouts import PLAIN
 from cm384model.planning.results import CachePool, DecodePool, MixedPools, Plan, PlanResult, PrefillPool
 from cm384model.planning.vary import Varied
 from cm384model.prediction.case import Case
+from cm384model.prediction.scale_out import asked
 from cm384model.report.blocks import Block, Command, Table
 from cm384model.report.colocated_plan import colocated_blocks
 from cm384model.report.report import Report, flat
@@ -75,9 +76,7 @@ def explain_command(case: Case, result: PlanResult, words: str) -> str:
         at += f",redundant_experts={d.redundant_experts}" + _splits({"expert_tp": d.expert_tp})
     else:
         phase, ep, at = "prefill", plan.prefill.ep, _prefill_at(plan.prefill)
-    if ep > case.hardware.dies_per_supernode and not case.engine.scale_out:
-        at += ",scale_out=yes"
-    return f"cm384 explain {words} --phase {phase} --at {at}"
+    return f"cm384 explain {words} --phase {phase} --at {at}{asked(case, ep)}"
 
 
 def _splits(layout: Mapping[str, float]) -> str:
@@ -114,7 +113,7 @@ def _title(case: Case, result: PlanResult) -> str:
 
 
 def _table(case: Case, plans: tuple[Plan, ...]) -> Table:
-    cores = int(case.hardware.die.aic_cores.si)
+    cores = _cores(case)
     rows = [
         (
             str(plan.rank),
@@ -147,6 +146,12 @@ def _table(case: Case, plans: tuple[Plan, ...]) -> Table:
     return Table(header, rows, "rllrrrrrrrl")
 
 
+def _cores(case: Case) -> int:
+    """Cores that two streams divide; 0 under an engine whose streams do not."""
+    split = case.engine.decode_streams == "attention-experts"
+    return int(case.hardware.die.aic_cores.si) if split else 0
+
+
 def _prefill(pool: PrefillPool) -> str:
     words = [f"{pool.instances} x EP{pool.ep} {tokens(pool.tokens_per_npu)} {pool.microbatches}mb"]
     words += [f"TP{pool.attention_tp}"] if pool.attention_tp > 1 else []
@@ -158,7 +163,7 @@ def _prefill(pool: PrefillPool) -> str:
 
 def _decode(pool: DecodePool, cores: int) -> str:
     split = ""
-    if pool.microbatches > 1:
+    if pool.microbatches > 1 and cores:
         attention = round(pool.attention_aic_share * cores)
         split = f" {attention}:{cores - attention}"
     return (
@@ -302,7 +307,7 @@ def _frontier(result: PlanResult) -> Table:
 
 def vary_report(case: Case, varied: list[Varied]) -> Report:
     """One line per value: the best plan under it, or why there is none."""
-    cores = int(case.hardware.die.aic_cores.si)
+    cores = _cores(case)
     sized = any(plan.cache is not None for one in varied for plan in one.result.plans[:1])
     rows, machine = [], []
     for one in varied:

@@ -85,7 +85,9 @@ DECODE_FIELDS = {
     "batch_per_die": Field("requests that a die decodes at once, in the mean", low=0.001),
     "batch_per_npu": Field("requests that an NPU decodes at once, in the mean", low=0.001),
     "microbatches": _MICROBATCHES,
-    "attention_aic_share": Field("cores of the attention stream; best split by default", low=0.01, high=0.99),
+    "attention_aic_share": Field(
+        "cores of the attention stream; best split by default", low=0.001, high=0.999
+    ),
     "attention_tp": _TP,
     "draft_tokens": Field("draft tokens per iteration (MTP)", high=4, whole=True),
     "expert_tp": _EXPERT_TP,
