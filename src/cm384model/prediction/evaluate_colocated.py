@@ -34,6 +34,7 @@ from cm384model.prediction.evaluate import (
 from cm384model.prediction.families import attention_of
 from cm384model.prediction.memory import attention_ranks
 from cm384model.prediction.results import ColocatedPrediction, MemoryResult, TermResult
+from cm384model.prediction.scale_out import notes_of
 from cm384model.specs.deployment import COLOCATED_FIELDS, read_at
 from cm384model.specs.diagnostics import SpecError
 
@@ -62,6 +63,7 @@ def predict_colocated(case: Case, at: At) -> ColocatedPrediction:
         **floats(outputs, ok),
         terms=tuple(TermResult.of(term) for term in terms) if ok else (),
         memory=MemoryResult.of(found.memory),
+        notes=notes_of(case, deployment.decode),
         raw_terms=terms,
     )
 

@@ -145,6 +145,7 @@ class ColocatedPrediction:
     run_tokens_per_s_per_npu: float | None = None
     run_tpot_s: float | None = None
     run_ttft_s: float | None = None
+    notes: tuple[str, ...] = ()
     schema: int = SCHEMA
     phase: str = "colocated"
     tpot_s_low: float | None = None
