@@ -9,6 +9,7 @@ from typing import Any, Literal, cast, get_args
 from cm384model.evidence.calibration import Calibration, own_calibration, shipped_calibration
 from cm384model.evidence.intervals import (
     with_colocated_interval,
+    with_colocated_plan_intervals,
     with_decode_interval,
     with_operator_interval,
     with_plan_intervals,
@@ -19,7 +20,7 @@ from cm384model.evidence.published import in_groups, read_rows, shipped_rows
 from cm384model.evidence.validate import Validation
 from cm384model.evidence.validate import validate as validated
 from cm384model.planning.compare import PlanComparison, compare_plan_results
-from cm384model.planning.request import ABLATIONS, Objective, Request, Slo
+from cm384model.planning.request import ABLATIONS, Layouts, Objective, Request, Serving, Slo
 from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
 from cm384model.planning.space import Progress, reuse_of
@@ -152,6 +153,8 @@ def plan(
     reuse: float = 0.0,
     without: Iterable[str] = (),
     kv_precisions: Iterable[str] = (),
+    serving: Serving = "disaggregated",
+    layouts: Layouts = "default",
     scale_out: bool = False,
     frontier: bool = False,
     mixed: bool = False,
@@ -184,10 +187,14 @@ def plan(
     reuse : float
         Share of the prompt tokens whose cache comes from the pool. [-]
     without : iterable of str
-        Choices taken from the planner: ``microbatch``, ``mtp``, ``attention-tp``, ``redundancy``,
-        ``caching``.
+        Choices taken from the planner: ``microbatch``, ``mtp``, ``attention-tp``, ``expert-tp``,
+        ``redundancy``, ``caching``.
     kv_precisions : iterable of str
         Precisions of the KV cache to choose from; by default the model's own.
+    serving : {"disaggregated", "colocated", "both"}
+        Pools of prefill and of decode instances, instances that do both, or the best of each.
+    layouts : {"default", "all"}
+        How dies may share a model: what pays for its family, or every way there is.
     scale_out : bool
         Whether an instance may reach beyond one scale-up network; an engine may be made for it.
     frontier : bool
@@ -222,13 +229,13 @@ def plan(
         reuse=reuse,
         without=without,
         kv_precisions=kv_precisions,
+        serving=serving,
+        layouts=layouts,
         scale_out=scale_out,
     )
-    return with_plan_intervals(
-        case,
-        plan_case(case, request, frontier=frontier, mixed=mixed, progress=progress),
-        reuse_of(request),
-    )
+    result = plan_case(case, request, frontier=frontier, mixed=mixed, progress=progress)
+    reuse = reuse_of(request)
+    return with_colocated_plan_intervals(case, with_plan_intervals(case, result, reuse), reuse)
 
 
 DEFAULT_NPUS = 384
@@ -303,7 +310,9 @@ def plan_request(
     reuse: float,
     without: Iterable[str],
     kv_precisions: Iterable[str],
-    scale_out: bool,
+    serving: Serving = "disaggregated",
+    layouts: Layouts = "default",
+    scale_out: bool = False,
 ) -> Request:
     """A checked planning problem; operands as in `plan`.
 
@@ -338,6 +347,18 @@ def plan_request(
         with_suggestion(f"objective = '{objective}' is not known", objective, get_args(Objective)),
         f"one of {', '.join(get_args(Objective))}",
     )
+    words = {"serving": (serving, get_args(Serving)), "layouts": (layouts, get_args(Layouts))}
+    for name, (given, choices) in words.items():
+        check(
+            given in choices,
+            with_suggestion(f"{name} = '{given}' is not known", given, choices),
+            f"one of {', '.join(choices)}",
+        )
+    check(
+        serving == "disaggregated" or case.workload.traffic.output_len.si >= 2,
+        "an output of one token has no decode",
+        "serving disaggregated",
+    )
     for word, known in [(w, ABLATIONS) for w in without] + [(w, ("bf16", "int8")) for w in kv_precisions]:
         check(
             word in known,
@@ -363,6 +384,8 @@ def plan_request(
         reuse=reuse,
         without=frozenset(without),
         kv_precisions=tuple(kv_precisions),
+        serving=serving,
+        layouts=layouts,
         scale_out=scale_out or case.engine.scale_out,
     )
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cm384model.laws.caching import cache_load_time, cold_start_time, mean_switch_time
+from cm384model.laws.caching import block_transfer_time, cold_start_time, mean_switch_time
 
 POOL = {"block_tokens": 128, "block_latency": 100e-6, "bandwidth": 147e9}
 TIME = st.floats(0, 1e4)
@@ -20,12 +20,12 @@ def test_every_block_of_every_layer_is_fetched_on_its_own(tokens, blocks):
         for _block in range(blocks):
             by_hand += 100e-6
         by_hand += tokens * 1152 / 147e9
-    assert cache_load_time(tokens, 3, 1152, **POOL) == pytest.approx(by_hand, rel=1e-12)
+    assert block_transfer_time(tokens, 3, 1152, **POOL) == pytest.approx(by_hand, rel=1e-12)
 
 
 def test_a_fetch_grows_with_tokens_and_never_beats_the_bandwidth():
     tokens = np.arange(0.0, 5000.0)
-    times = cache_load_time(tokens, 61, 1152, **POOL)
+    times = block_transfer_time(tokens, 61, 1152, **POOL)
     assert np.all(np.diff(times) > 0)
     assert np.all(times >= tokens * 61 * 1152 / 147e9)
 

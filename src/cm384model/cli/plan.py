@@ -67,7 +67,8 @@ def plan(
         list[str] | None,
         typer.Option(
             metavar="CHOICE",
-            help="Take a choice away: microbatch, mtp, attention-tp, redundancy, caching. Repeatable.",
+            help="Take a choice away: microbatch, mtp, attention-tp, expert-tp, redundancy, "
+            "caching. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -79,6 +80,22 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    serving: Annotated[
+        str,
+        typer.Option(
+            metavar="disaggregated|colocated|both",
+            help="Pools of prefill and decode, instances that do both, or each.",
+            autocompletion=options.complete_words(("disaggregated", "colocated", "both")),
+        ),
+    ] = "disaggregated",
+    layouts: Annotated[
+        str,
+        typer.Option(
+            metavar="default|all",
+            help="How dies may share a model: what pays for its family, or every way.",
+            autocompletion=options.complete_words(("default", "all")),
+        ),
+    ] = "default",
     scale_out: Annotated[
         bool,
         typer.Option("--scale-out", help="Let an instance reach beyond one scale-up network."),
@@ -128,6 +145,8 @@ def plan(
         "without": without or (),
         "scale_out": scale_out,
         "kv_precisions": kv_precision.split(",") if kv_precision else (),
+        "serving": serving,
+        "layouts": layouts,
     }
     case = api.load_case(workload, hardware=hardware, engine=engine, settings=settings or ())
     if vary is not None:
@@ -137,7 +156,7 @@ def plan(
     with progress_bar("candidates") as progress:
         result = api.plan(case, frontier=frontier, mixed=mixed, progress=progress, **asked)
     deliver(plan_report(case, result, words), form, output)
-    if result.infeasible is None:
+    if result.feasible or result.infeasible is None:
         return ExitStatus.YES
     say_no(result.infeasible.constraint, result.infeasible.nearest, result.infeasible.hint)
     return ExitStatus.NO

@@ -16,7 +16,8 @@ import numpy as np
 from cm384model.evidence.calibrate import shipped_stages
 from cm384model.evidence.published import Row, predicted_value
 from cm384model.numeric import Numeric
-from cm384model.planning.results import Plan, PlanResult, WeakInput
+from cm384model.planning.colocated import colocated_at
+from cm384model.planning.results import ColocatedPlan, Plan, PlanResult, WeakInput
 from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import (
     At,
@@ -41,6 +42,7 @@ from cm384model.prediction.results import (
 )
 from cm384model.prediction.serving import kv_transfer_time
 from cm384model.prediction.uncertainty import Uncertainty, propagate, propagate_each
+from cm384model.specs.spec import replace_node
 
 DECODE_DECISIONS = (
     "ep",
@@ -222,6 +224,22 @@ def plan_uncertainties(case: Case, plans: tuple[Plan, ...], reuse: float = 0.0) 
         }
 
     return propagate_each(case, outputs, len(plans))
+
+
+def with_colocated_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> PlanResult:
+    """Every colocated plan with intervals on TPOT and requests per second."""
+    plans = tuple(_colocated_plan_interval(case, plan, reuse) for plan in result.colocated)
+    return replace(result, colocated=plans)
+
+
+def _colocated_plan_interval(case: Case, plan: ColocatedPlan, reuse: float) -> ColocatedPlan:
+    case = replace(case, model=replace_node(case.model, "precision.kv", plan.kv_precision))
+    found = colocated_uncertainty(case, colocated_at(plan, reuse))
+    error, one = colocated_residual(case), found.nominal["requests_per_s"]
+    rate = [end / one * plan.requests_per_s for end in found.interval("requests_per_s", error)]
+    return replace(
+        plan, **_ends(found, ("tpot_s",), error), requests_per_s_low=rate[0], requests_per_s_high=rate[1]
+    )
 
 
 def _ends(found: Uncertainty, names: tuple[str, ...], error: float) -> dict[str, Any]:

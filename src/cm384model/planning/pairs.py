@@ -20,8 +20,11 @@ BOUND_STEPS = 12
 BUDGETS = 16
 """Budgets at which the rates of all prefill options are bounded, where budgets differ much. [-]"""
 
-BRANCHES = 256
-"""Combinations of decode pool and NPUs left that are computed at once. [-]"""
+ROUND = 4
+"""Halvings between two looks at which combinations can still win. [-]"""
+
+BRANCHES = (16, 256)
+"""Decode pools that are computed at once: few until the first rates are sure, then more. [-]"""
 
 SAME_RATE = 1e-3
 """Rates that differ by less are the same to a planner: far below the model's own error. [-]"""
@@ -242,7 +245,8 @@ def _rated(problem: Problem) -> Rated:
     never computed.
     """
     decode, instances = _counts(problem.decode.npus, problem.npus - problem.prefill.npus.min())
-    kept = problem.budget(decode) > 0
+    quickest = problem.prefill_delay(0.0, np.arange(len(problem.prefill)), 1.0).min()
+    kept = problem.budget(decode) > quickest
     decode, instances = decode[kept], instances[kept]
     offered = np.minimum(instances * problem.decode.rate[decode], problem.most_rate(decode))
     if not len(decode):
@@ -251,7 +255,10 @@ def _rated(problem: Problem) -> Rated:
     budgets, options = problem.budget(decode), np.arange(len(problem.prefill))
     levels = 1 if budgets.min() > 0.9 * budgets.max() else BUDGETS
     edges = np.sort(budgets)[np.linspace(0, len(budgets) - 1, levels + 1).astype(int)]
-    found = [_rates_around(problem, options, np.full(len(options), edge), BOUND_STEPS) for edge in edges]
+    found = [
+        _halved(problem, options, np.full(len(options), edge), 0.0, problem.prefill.rate, BOUND_STEPS)
+        for edge in edges
+    ]
     least, most = (np.stack(rates) for rates in zip(*found, strict=True))
     level = np.clip(np.searchsorted(edges, budgets) - 1, 0, levels - 1)
     sizes, size = np.unique(left, return_inverse=True)
@@ -261,12 +268,13 @@ def _rated(problem: Problem) -> Rated:
     )
     open_rows = np.flatnonzero(rate < bound)
     open_rows = open_rows[np.argsort(-bound[open_rows], kind="stable")]
+    count, most_at_once = BRANCHES
     while True:
         floor = _floor(problem, decode, rate)
         open_rows = open_rows[bound[open_rows] >= floor[open_rows]]
         if not len(open_rows):
             return Rated(decode, instances, offered, rate, most[-1:])
-        rows, open_rows = open_rows[:BRANCHES], open_rows[BRANCHES:]
+        rows, open_rows, count = open_rows[:count], open_rows[count:], min(2 * count, most_at_once)
         exact = _sustained(
             problem, decode[rows], offered[rows], left[rows], floor[rows], most[level[rows] + 1]
         )
@@ -337,14 +345,20 @@ def _sustained(
     Zero where none reaches ``floor``; ``most`` bounds what an instance of each option sustains,
     beside each decode pool or beside any.
     """
-    floor, npus = floor * (1 - 1e-12), problem.prefill.npus
+    floor, npus, rate = floor * (1 - 1e-12), problem.prefill.npus, np.zeros(len(decode))
     roomiest = np.floor(left.max() / npus)
     worth = np.flatnonzero((roomiest > 0) & (roomiest * most.max(axis=0) >= floor.min()))
     instances = np.floor(left[:, np.newaxis] / npus[worth])
     row, column = np.nonzero((instances * most[:, worth] >= floor[:, np.newaxis]) & (instances > 0))
-    each = sustained_rate(problem, worth[column], problem.budget(decode[row]))
-    rate = np.zeros(len(decode))
-    np.maximum.at(rate, row, np.minimum(offered[row], instances[row, column] * each))
+    number, option, budget = instances[row, column], worth[column], problem.budget(decode[row])
+    low, high = np.zeros(len(row)), problem.prefill.rate[option]
+    for _ in range(BISECTIONS // ROUND):
+        low, high = _halved(problem, option, budget, low, high, ROUND)
+        np.maximum.at(rate, row, np.minimum(offered[row], number * low))
+        hopeful = np.minimum(offered[row], number * high) > np.maximum(rate, floor)[row]
+        row, number, option, budget, low, high = (
+            column[hopeful] for column in (row, number, option, budget, low, high)
+        )
     return rate
 
 
@@ -355,14 +369,13 @@ def sustained_rate(problem: Problem, option: np.ndarray, budget: np.ndarray) -> 
     with the rate: the rates that keep the budget are an interval from zero, and its end is found
     by bisection.
     """
-    return _rates_around(problem, option, budget, BISECTIONS)[0]
+    return _halved(problem, option, budget, 0.0, problem.prefill.rate[option], BISECTIONS)[0]
 
 
-def _rates_around(
-    problem: Problem, option: np.ndarray, budget: np.ndarray, steps: int
+def _halved(
+    problem: Problem, option: np.ndarray, budget: np.ndarray, low: Numeric, high: Numeric, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A rate that keeps the budget and one that does not, after some halvings. [1/s]"""
-    low, high = np.zeros(len(option)), problem.prefill.rate[option].astype(float)
+    """A rate that keeps the budget and one that does not, after some halvings of such an interval. [1/s]"""
     for _ in range(steps):
         middle = (low + high) / 2
         kept = problem.prefill_delay(middle, option, np.ones(len(option))) <= budget

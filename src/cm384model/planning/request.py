@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Objective = Literal["throughput", "npus", "latency"]
+Serving = Literal["disaggregated", "colocated", "both"]
+Layouts = Literal["default", "all"]
 
-ABLATIONS = ("microbatch", "mtp", "attention-tp", "redundancy", "caching")
+ABLATIONS = ("microbatch", "mtp", "attention-tp", "expert-tp", "redundancy", "caching")
 """What ``--without`` can take from the planner's choices."""
 
 
@@ -45,6 +47,10 @@ class Request:
         Choices taken from the planner, of `ABLATIONS`.
     kv_precisions : tuple of str
         Precisions of the KV cache to choose from; empty means the model's own.
+    serving : {"disaggregated", "colocated", "both"}
+        Pools of prefill and of decode instances, instances that do both, or the best of each.
+    layouts : {"default", "all"}
+        How dies may share a model: what pays for its family, or every way there is.
     scale_out : bool
         Whether an instance may reach beyond one scale-up network.
     """
@@ -59,4 +65,6 @@ class Request:
     reuse: float = 0.0
     without: frozenset[str] = field(default_factory=frozenset)
     kv_precisions: tuple[str, ...] = ()
+    serving: Serving = "disaggregated"
+    layouts: Layouts = "default"
     scale_out: bool = False

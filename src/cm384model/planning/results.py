@@ -80,6 +80,41 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class ColocatedPlan:
+    """Instances that prefill and decode, all alike, as one way to spend the NPUs."""
+
+    rank: int
+    ep: int
+    batch_per_die: int
+    microbatches: int
+    attention_aic_share: float
+    draft_tokens: int
+    attention_tp: int
+    expert_tp: int
+    redundant_experts: int
+    kv_precision: str
+    tokens_per_npu: float
+    instances: int
+    npus: int
+    dies: int
+    tpot_s: float
+    ttft_s: float
+    e2e_s: float
+    step_time_s: float
+    prefill_share: float
+    requests_per_s: float
+    throughput_tokens_per_s_per_npu: float
+    throughput_tokens_per_s: float
+    concurrency: float
+    relative: float
+    free_bytes: float
+    tpot_s_low: float | None = None
+    tpot_s_high: float | None = None
+    requests_per_s_low: float | None = None
+    requests_per_s_high: float | None = None
+
+
+@dataclass(frozen=True)
 class Marginal:
     """What one change would be worth to the winner."""
 
@@ -133,7 +168,11 @@ class Infeasible:
 
 @dataclass(frozen=True)
 class PlanResult:
-    """The ranked plans, or why there is none."""
+    """The ranked plans, or why there is none.
+
+    ``plans`` have pools of prefill and of decode, ``colocated`` are those whose instances do both;
+    ``infeasible`` says why there is neither.
+    """
 
     feasible: bool
     reasons: tuple[str, ...]
@@ -158,5 +197,7 @@ class PlanResult:
     frontier: tuple[FrontierPoint, ...] = ()
     mixed: MixedPools | None = None
     weakest_inputs: tuple[WeakInput, ...] = ()
+    serving: str = "disaggregated"
+    colocated: tuple[ColocatedPlan, ...] = ()
     notes: tuple[str, ...] = ()
     schema: int = SCHEMA

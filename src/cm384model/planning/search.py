@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cm384model.planning.colocated import colocated_plans
 from cm384model.planning.explain import bound_by, less_than_a_node, runner_up, why_infeasible
 from cm384model.planning.marginal import marginals
 from cm384model.planning.mixed import best_mix
@@ -52,6 +53,37 @@ def plan_case(
     npus = request.npus - request.spare_nodes * int(case.hardware.npus_per_node)
     if npus < case.hardware.npus_per_node:
         return _result(case, request, (), {}, less_than_a_node(case, request, npus), started)
+    if request.serving == "disaggregated":
+        return _pools_apart(case, request, npus, started, frontier=frontier, mixed=mixed, progress=progress)
+    found = colocated_plans(case, request, npus)
+    if request.serving == "both":
+        result = _pools_apart(case, request, npus, started, frontier=frontier, mixed=mixed, progress=progress)
+    else:
+        result = _result(case, request, (), {}, found.infeasible, started)
+    if found.plans:
+        result = replace(result, feasible=True, reasons=(), infeasible=None)
+    return replace(
+        result,
+        colocated=found.plans,
+        candidates=result.candidates + found.size,
+        evaluated_candidates=result.evaluated_candidates + found.size,
+        feasible_candidates=result.feasible_candidates + found.feasible,
+        rejected={**result.rejected, **{f"colocated.{name}": n for name, n in found.rejected.items()}},
+        elapsed_s=time.perf_counter() - started,
+    )
+
+
+def _pools_apart(
+    case: Case,
+    request: Request,
+    npus: int,
+    started: float,
+    *,
+    frontier: bool,
+    mixed: bool,
+    progress: Progress | None,
+) -> PlanResult:
+    """The best plans with pools of prefill and of decode instances."""
     decode = decode_space(case, request, npus, progress=progress)
     prefill = prefill_space(case, request, npus)
     problem = problem_of(case, request, npus, decode, prefill)
@@ -168,6 +200,7 @@ def _result(
         rejected={f"{phase}.{name}": n for phase, s in spaces.items() for name, n in s.rejected.items()},
         infeasible=infeasible,
         elapsed_s=time.perf_counter() - started,
+        serving=request.serving,
         notes=plan_notes(case, request),
     )
 

@@ -11,7 +11,7 @@ from cm384model.laws.colocated import colocated_decode_time, request_rate, wave_
 from cm384model.laws.mtp import expected_tokens
 from cm384model.numeric import Numeric
 from cm384model.prediction.decode import DecodeDeployment, DecodeStep, decode_step
-from cm384model.prediction.memory import Memory
+from cm384model.prediction.memory import Memory, attention_ranks
 from cm384model.prediction.prefill import PrefillBatch, PrefillDeployment, prefill_batch
 from cm384model.prediction.system import System
 from cm384model.prediction.terms import Term, merged
@@ -147,6 +147,17 @@ def chunks_of(system: System, deployment: ColocatedDeployment) -> Numeric:
     p, npus = deployment.prefill, deployment.prefill.ep / system.hardware.npu.dies.si
     part = p.tokens_per_npu * npus / p.prompt_len
     return np.maximum(np.ceil(1 / part - ROUNDING), 1.0)
+
+
+def prompt_groups(system: System, prefill: PrefillDeployment) -> Numeric:
+    """Groups of dies that have prompts of their own, each busy with one at least. [-]"""
+    d, tp = prefill, 1.0 if prefill.attention_tp is None else prefill.attention_tp
+    shared = np.where(
+        np.equal(d.context_parallel, 0),
+        attention_ranks(system, d.ep / d.pipeline_stages),
+        tp * d.context_parallel,
+    )
+    return d.ep / d.pipeline_stages / np.maximum(shared, tp)
 
 
 def with_concurrency(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from cm384model.prediction.colocated import (
     ColocatedDeployment,
     closed_loop_run,
     colocated_serving,
+    prompt_groups,
     with_concurrency,
 )
 from cm384model.prediction.evaluate import (
@@ -32,9 +34,8 @@ from cm384model.prediction.evaluate import (
     with_best_split,
 )
 from cm384model.prediction.families import attention_of
-from cm384model.prediction.memory import attention_ranks
 from cm384model.prediction.results import ColocatedPrediction, MemoryResult, TermResult
-from cm384model.prediction.scale_out import notes_of
+from cm384model.prediction.scale_out import check_scale_out, notes_of
 from cm384model.specs.deployment import COLOCATED_FIELDS, read_at
 from cm384model.specs.diagnostics import SpecError
 
@@ -52,6 +53,7 @@ def predict_colocated(case: Case, at: At) -> ColocatedPrediction:
     """
     given = read_colocated(case, at)
     deployment = colocated_deployment(case, given)
+    check_scale_out(case, deployment.decode, given.get("scale_out"))
     found, outputs = colocated_outputs(case, given, deployment)
     reasons = memory_reasons(found.memory.free)
     ok = not reasons
@@ -149,23 +151,19 @@ def colocated_deployment(case: Case, given: Mapping[str, Any]) -> ColocatedDeplo
     output_len, prompt_len = case.workload.traffic.output_len.si, case.workload.traffic.prompt_len.si
     splits = attention_of(case.model).SPLITS_PREFILL
     prefill_tp = decode.attention_tp if splits else 1.0
-    if "tokens_per_npu" in given:
-        tokens_per_npu = given["tokens_per_npu"]
-    else:
-        parts = given.get("context_parallel", 0.0)
-        ranks = np.where(np.equal(parts, 0), attention_ranks(case.system, ep), prefill_tp * parts)
-        groups = ep / np.maximum(ranks, prefill_tp)
-        ended = batch * ep * expected_tokens(decode.draft_tokens, decode.acceptance) / (output_len - 1)
-        tokens_per_npu = np.maximum(groups, ended) * prompt_len / (ep / dies_per_npu)
     prefill = filled_prefill(
         case,
         {
+            "tokens_per_npu": 1.0,
             **given,
-            "tokens_per_npu": tokens_per_npu,
             "microbatches": given.get("prefill_microbatches", 1.0),
             "attention_tp": prefill_tp,
         },
     )
+    if "tokens_per_npu" not in given:
+        ended = batch * ep * expected_tokens(decode.draft_tokens, decode.acceptance) / (output_len - 1)
+        prompts = np.maximum(prompt_groups(case.system, prefill), ended)
+        prefill = replace(prefill, tokens_per_npu=prompts * prompt_len / (ep / dies_per_npu))
     deployment = ColocatedDeployment(decode, prefill, output_len, given.get("mixed_overlap", 0.0))
     if "concurrency" in given:
         return with_concurrency(case.system, deployment, given["concurrency"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cm384model.laws.caching import cache_load_time
+from cm384model.laws.caching import block_transfer_time
 from cm384model.laws.overlap import overlapped_time
 from cm384model.laws.pipeline import pipeline_time
 from cm384model.numeric import Numeric
@@ -91,13 +91,14 @@ class PrefillBatch:
     batch_time : numeric
         Time from the first layer to the first tokens of all prompts. [s]
     interval : numeric
-        Time after which the next batch can start: without stages the same. [s]
+        Time after which the next batch can start: without stages and cache the same. [s]
     throughput : numeric
         Input tokens per second and NPU, batches one after the other. [tokens/s]
     layer_time : numeric
         One main layer, all microbatches. [s]
     hidden_time : numeric
-        Communication that overlap hides: sum of terms - hidden_time = batch_time. [s]
+        Communication that overlap hides, and storing in the cache, which no first token waits for:
+        sum of terms - hidden_time = batch_time. [s]
     terms : list of Term
         Parts of one batch.
     memory : Memory
@@ -123,7 +124,8 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
     again (SP-TP-SP) over the dies of the instance: what the heads need is exchanged before they
     work, and their outputs after. With two microbatches a share of the communication of one half
     hides behind the compute of the other. With stages, chunks of the batch follow each other; the
-    stage with most layers sets the pace.
+    stage with most layers sets the pace. Where the cache serves prompts, new blocks are stored in
+    it after the first tokens are out and before the next batch.
     """
     check_precisions(system)
     d, engine, a = with_attention_tp(system, deployment), system.engine, system.model.architecture
@@ -163,6 +165,11 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
     if not np.all(np.equal(stages, 1)):
         batch_time = _through_stages(d, interval / chunks, terms)
         terms.append(overhead_term("pipeline_fill", batch_time - interval))
+    if not np.all(np.equal(d.reuse, 0)):
+        computed = tokens_per_die * (1 - d.reuse) * np.where(np.equal(d.reuse, 0), 0, 1)
+        store = cache_store(system.die(1.0, 1.0), system, computed, d.plane, d.prompt_len)
+        terms.append(store)
+        interval, hidden = interval + store.time, hidden + store.time
     return PrefillBatch(
         batch_time=batch_time,
         interval=interval,
@@ -230,13 +237,26 @@ def _compute_die(system: System) -> Die:
 @operator
 def cache_load(die: Die, system: System, tokens: Numeric, plane: str, prompt_len: Numeric = 1.0) -> Term:
     """Fetch of the cached tokens of one die from the pool, over UB or over the node's VPC card."""
+    return _cache_transfer("cache_load", die, system, tokens, plane, prompt_len)
+
+
+@operator
+def cache_store(die: Die, system: System, tokens: Numeric, plane: str, prompt_len: Numeric = 1.0) -> Term:
+    """The context that one die computed, put into the pool: a block costs what fetching it does."""
+    return _cache_transfer("cache_store", die, system, tokens, plane, prompt_len)
+
+
+def _cache_transfer(
+    name: str, die: Die, system: System, tokens: Numeric, plane: str, prompt_len: Numeric
+) -> Term:
     fabric, constants = die.hardware.fabric, system.engine.constants
+    ways = {"cache_load": fabric.ub.cpu_read, "cache_store": fabric.ub.cpu_write}
     shared_card = fabric.vpc.bandwidth.si / die.hardware.dies_per_node
-    bandwidth = fabric.ub.cpu_read.inter_node.bandwidth.si if plane == "ub" else shared_card
+    bandwidth = ways[name].inter_node.bandwidth.si if plane == "ub" else shared_card
     layers = system.model.architecture.layers.si
     per_token = kv_bytes_per_token_layer(system, prompt_len)
     moved = tokens * layers * per_token
-    time = cache_load_time(
+    time = block_transfer_time(
         tokens,
         layers,
         per_token,
@@ -244,8 +264,8 @@ def cache_load(die: Die, system: System, tokens: Numeric, plane: str, prompt_len
         block_latency=constants[f"cache_block_latency_{plane}"].si,
         bandwidth=bandwidth,
     )
-    fetched = moved / bandwidth
-    return Term("cache_load", time, {"bytes": moved, "fabric": fetched, "latency": time - fetched})
+    on_the_way = moved / bandwidth
+    return Term(name, time, {"bytes": moved, "fabric": on_the_way, "latency": time - on_the_way})
 
 
 def _head(system: System, prompts: Numeric) -> Term:

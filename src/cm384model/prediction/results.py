@@ -145,7 +145,6 @@ class ColocatedPrediction:
     run_tokens_per_s_per_npu: float | None = None
     run_tpot_s: float | None = None
     run_ttft_s: float | None = None
-    notes: tuple[str, ...] = ()
     schema: int = SCHEMA
     phase: str = "colocated"
     tpot_s_low: float | None = None
@@ -158,6 +157,7 @@ class ColocatedPrediction:
     throughput_tokens_per_s_per_npu_high: float | None = None
     run_tokens_per_s_per_npu_low: float | None = None
     run_tokens_per_s_per_npu_high: float | None = None
+    notes: tuple[str, ...] = ()
     raw_terms: tuple[Term, ...] = field(default=(), repr=False, compare=False)
 
 

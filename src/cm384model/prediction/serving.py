@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cm384model.laws.batch_service import batch_service_ttft
+from cm384model.laws.drift import fluid_backlog, fluid_wait
 from cm384model.laws.queueing import greedy_batch_ttft_percentile
 from cm384model.numeric import Numeric
 from cm384model.prediction.case import Case
@@ -37,6 +38,41 @@ def prefill_delay(
     """
     limit = np.maximum(prompts, 1.0)
     return batch_service_ttft(rate / instances, limit, np.minimum(alone_time, full_time), full_time)
+
+
+SETTLED = 0.95
+"""Utilisation up to which an interval shows its steady state; an assumption, above it the fluid rules. [-]"""
+
+
+def drifting_delay(
+    rates: np.ndarray,
+    interval: float,
+    *,
+    instances: Numeric,
+    prompts: Numeric,
+    full_time: Numeric,
+    alone_time: Numeric,
+) -> float:
+    """Mean time from arrival to the end of prefill where the rate drifts, one rate per interval. [s]
+
+    The pointwise stationary approximation (green1991): every interval has the mean of its own
+    rate, and what exceeds the capacity is carried over as a fluid. Means over the requests.
+
+    Parameters
+    ----------
+    rates : array of shape (n,)
+        Arrivals per second in one interval after the other. [1/s]
+    interval : float
+        Length of an interval; some batches long. [s]
+    """
+    capacity = instances * np.maximum(prompts, 1.0) / full_time
+    pool = {"instances": instances, "prompts": prompts, "full_time": full_time, "alone_time": alone_time}
+    steady = prefill_delay(np.minimum(rates, SETTLED * capacity), **pool)
+    backlog, waits = 0.0, np.zeros(len(rates))
+    for i, rate in enumerate(rates):
+        waits[i] = fluid_wait(backlog, rate, capacity, interval)
+        backlog = fluid_backlog(backlog, rate, capacity, interval)
+    return float(np.average(steady + waits, weights=rates))
 
 
 def prefill_delay_p95(

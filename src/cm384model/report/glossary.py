@@ -120,6 +120,8 @@ binding | - | limit that costs the plan most requests per second
 marginals | - | what single changes would be worth to the best plan
 change | - | one single change
 runner_up | - | what the second plan trades against the first
+serving | - | disaggregated: pools of prefill and of decode; colocated: instances do both
+colocated | - | ranked plans whose instances prefill and decode
 frontier | - | most requests per second as a function of TPOT
 mixed | - | best mix of decode instances of different sizes
 decode_instances | - | decode instances of every kind

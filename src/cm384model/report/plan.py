@@ -9,6 +9,7 @@ from cm384model.planning.results import DecodePool, MixedPools, Plan, PlanResult
 from cm384model.planning.vary import Varied
 from cm384model.prediction.case import Case
 from cm384model.report.blocks import Block, Command, Table
+from cm384model.report.colocated_plan import colocated_blocks
 from cm384model.report.report import Report, flat
 from cm384model.report.values import significant, tokens, with_unit
 
@@ -26,6 +27,8 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
     ``words`` chose the case on the command line; they stand in the command to paste.
     """
     blocks: list[Block] = [_title(case, result)]
+    if result.colocated:
+        blocks += colocated_blocks(case, result, words)
     if result.plans:
         blocks += [
             _table(case, result.plans),
@@ -38,7 +41,8 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
         ]
     else:
         blocks += [_counts(result)]
-    return Report(blocks, [flat(plan) for plan in result.plans], result, result.notes)
+    records = [flat(plan) for plan in result.plans or result.colocated]
+    return Report(blocks, records, result, result.notes)
 
 
 def explain_command(case: Case, result: PlanResult, words: str) -> str:

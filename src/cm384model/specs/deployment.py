@@ -141,6 +141,7 @@ COLOCATED_FIELDS = {
     "kv_len": DECODE_FIELDS["kv_len"],
     "balance": _BALANCE,
     "imbalance": _IMBALANCE,
+    "scale_out": _SCALE_OUT,
     "redundant_experts": _REDUNDANT,
 }
 
