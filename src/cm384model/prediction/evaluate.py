@@ -360,7 +360,8 @@ def check_stages(case: Case, given: Mapping[str, Any]) -> None:
     SpecError
     """
     stages, parts = given.get("pipeline_stages", 1.0), max(given.get("context_parallel", 0.0), 1.0)
-    group = _attention_tp(case, given) * parts * stages
+    splits = attention_of(case.model).SPLITS_PREFILL  # where prefill splits no weights, a part is one die
+    group = (_attention_tp(case, given) if splits else 1.0) * parts * stages
     if given["ep"] % group:
         raise SpecError.of(
             f"attention_tp x context_parallel x pipeline_stages = {group:g} does not divide ep = "

@@ -158,6 +158,8 @@ DISAGGREGATED_FIELDS = {
     "arrivals_per_s": Field("requests per second that the client sends; by default all at once", low=0.001),
     "prefill_ep": Field("expert-parallel degree of one prefill instance, in dies", low=1, whole=True),
     "prefill_tp": Field("dies that share the weights of attention in prefill", low=1, high=128, whole=True),
+    "prefill_context_parallel": _CP,
+    "prefill_stages": PREFILL_FIELDS["pipeline_stages"],
     "prefill_instances": Field("equal prefill instances", low=1, whole=True),
 }
 
