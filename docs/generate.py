@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import accuracy
+import catalogue
 import shell_examples
 import tables
 from law_pages import law_pages
@@ -26,6 +27,7 @@ DOCS = ROOT / "docs"
 
 PARTS: dict[str, Callable[[], str]] = {
     **accuracy.PARTS,
+    **catalogue.PARTS,
     "columns": tables.columns,
     "fitted_constants": tables.fitted_constants,
     "fitted_summary": tables.fitted_summary,

@@ -22,7 +22,7 @@ def fitted() -> dict[tuple[str, str], list[tuple[str, Quantity]]]:
             same = quantity.source.startswith("fit: same rows")
             if quantity.source.startswith("fit: ") and not same:
                 rows = source
-            if quantity.kind == "fitted":
+            if quantity.kind == "fitted" and quantity.carried_from is None:
                 found.setdefault((spec.name, rows if same else source), []).append((path, quantity))
     return found
 

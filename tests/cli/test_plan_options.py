@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cm384model.planning import space
+from cm384model.planning import colocated, layouts, space
 
 WORKLOAD = "deepseek-r1-4k-256"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -22,7 +22,7 @@ SMALL = ("plan", WORKLOAD, "--npus", "64", "--slo", "tpot=50ms,ttft=2s")
 def coarse(monkeypatch):
     monkeypatch.setattr(space, "core_shares", lambda case: np.array([1 / 2, 2 / 3]))
     monkeypatch.setattr(space, "MAX_DRAFT_TOKENS", 1)
-    monkeypatch.setattr(space, "ATTENTION_TP", (1.0, 2.0))
+    monkeypatch.setattr(layouts, "ATTENTION_TP", (1.0, 2.0))
     monkeypatch.setattr(space, "MAX_BATCH_PER_DIE", 96)
     monkeypatch.setattr(space, "TOKENS_STEP", 4096)
 
@@ -210,3 +210,48 @@ def test_all_errors_at_once(run):
     )
     assert result.status == 2
     assert result.err.count("error: ") == 5
+
+
+def test_serving_on_the_same_dies(run, monkeypatch):
+    monkeypatch.setattr(colocated, "MAX_BATCH_PER_DIE", 16)
+    alone = answer(run, "--serving", "colocated", "--top", "2")
+    assert alone["plans"] == []
+    assert alone["serving"] == "colocated"
+    assert [plan["rank"] for plan in alone["colocated"]] == [1, 2]
+    both = answer(run, "--serving", "both", "--top", "2")
+    assert both["plans"]
+    assert both["colocated"] == alone["colocated"]
+    text = run(*SMALL, "--serving", "both").out
+    assert "beside pools apart: " in text
+    command = next(line.split() for line in text.splitlines() if "--phase colocated" in line)
+    assert run(*command[1:]).status == 0
+
+
+def test_no_instance_that_does_both_keeps_the_limits(run):
+    result = run("plan", WORKLOAD, "--npus", "16", "--serving", "colocated", "--slo", "tpot=2ms,ttft=2s")
+    assert result.status == 1
+    assert result.err.startswith("infeasible: tpot: ")
+    assert result.err.count("hint: ") == 1
+
+
+def test_all_layouts_serve_no_less(run, monkeypatch):
+    monkeypatch.setattr(layouts, "MORE_TP", (1.0, 2.0))
+    monkeypatch.setattr(layouts, "CONTEXT_PARALLEL", (0.0, 1.0))
+    monkeypatch.setattr(layouts, "PIPELINE_STAGES", (1.0, 2.0))
+    few, every = answer(run), answer(run, "--layouts", "all")
+    assert every["candidates"] > few["candidates"]
+    assert every["plans"][0]["requests_per_s"] >= few["plans"][0]["requests_per_s"] * (1 - 1e-3)
+    for plan in few["plans"]:
+        assert (plan["prefill"]["context_parallel"], plan["prefill"]["pipeline_stages"]) == (0, 1)
+    text = run(*SMALL, "--layouts", "all").out
+    command = next(line.split() for line in text.splitlines() if line.startswith("  cm384 explain"))
+    assert run(*command[1:]).status == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "word", "meant"), [("--serving", "colocate", "colocated"), ("--layouts", "al", "all")]
+)
+def test_unknown_words_are_refused(run, option, word, meant):
+    result = run(*SMALL, option, word)
+    assert result.status == 2
+    assert f"Did you mean '{meant}'?" in result.err

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cm384model.planning import space
+from cm384model.planning import layouts, space
 from cm384model.planning.request import Request, Slo
 from cm384model.prediction.case import load_case
 from cm384model.prediction.decode import DecodeDeployment, decode_step
@@ -115,7 +115,7 @@ def test_slices_change_nothing_in_the_planners_own_spaces(npus, tpot, ttft, reus
             patch.setattr(space, "FEW", 0)
             patch.setattr(space, "MAX_BATCH_PER_DIE", 96)
             patch.setattr(space, "MAX_DRAFT_TOKENS", 1)
-            patch.setattr(space, "ATTENTION_TP", (1.0, 2.0))
+            patch.setattr(layouts, "ATTENTION_TP", (1.0, 2.0))
             patch.setattr(space, "TOKENS_STEP", 2048)
             patch.setattr(space, "core_shares", lambda case: np.array([1 / 3, 5 / 8]))
             found.append((space.decode_space(CASE, request, npus), space.prefill_space(CASE, request, npus)))

@@ -51,9 +51,13 @@ DECODE_DECISIONS = (
     "attention_aic_share",
     "draft_tokens",
     "attention_tp",
+    "expert_tp",
     "redundant_experts",
 )
-PREFILL_DECISIONS = ("ep", "tokens_per_npu", "microbatches", "redundant_experts")
+PREFILL_DECISIONS = (
+    *("ep", "tokens_per_npu", "microbatches", "attention_tp", "expert_tp", "context_parallel"),
+    *("pipeline_stages", "chunks", "redundant_experts"),
+)
 
 UNMEASURED = 0.15
 """Residual of an operator that no shipped row of this machine checks: an assumption. [-]"""
@@ -70,13 +74,14 @@ def residual(case: Case, subject: str, at: str) -> float:
     """The model's 80 % error on the measured rows nearest to a subject, in log space. [-]
 
     Nearest are the rows of the calibration stage that the subject falls into, those of the same
-    machine first.
+    machine first. On a machine with the constants of another chip it is never below `UNMEASURED`.
     """
     text = f"{subject} {at}"
     matching = [s for s in shipped_stages() if any(fnmatch(text, pattern) for pattern in s.rows)]
     matching.sort(key=lambda stage: stage.hardware != case.hardware.name)
     known = residuals()
-    return next((known[stage.name] for stage in matching if stage.name in known), UNMEASURED)
+    found = next((known[stage.name] for stage in matching if stage.name in known), UNMEASURED)
+    return max(found, UNMEASURED) if case.hardware.is_other_chip() else found
 
 
 RUNS = ("colocated", "disaggregated")

@@ -83,7 +83,7 @@ def colocated_plans(case: Case, request: Request, npus: int) -> ColocatedSearch:
     found = [
         (block, precision)
         for precision in request.kv_precisions or (case.model.precision.kv,)
-        for ep in instance_sizes(case, npus)
+        for ep in instance_sizes(case, npus, request.scale_out)
         for block in blocks(case, request, npus, ep, precision)
     ]
     rows = [(one, precision, row) for one, precision in found for row in _worth_keeping(one.columns, request)]

@@ -13,6 +13,7 @@ from cm384model.planning.results import Infeasible, Plan
 from cm384model.planning.space import Explored, decode_space, prefill_space
 from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import decode_deployment, decode_outputs, filled_prefill, prefill_outputs
+from cm384model.prediction.operators import scales_out
 from cm384model.prediction.results import TermResult
 
 
@@ -28,6 +29,7 @@ def bound_by(case: Case, plan: Plan) -> str:
             "microbatches": d.microbatches,
             "draft_tokens": d.draft_tokens,
             "attention_tp": d.attention_tp,
+            "expert_tp": d.expert_tp,
             "redundant_experts": d.redundant_experts,
             "scale_out": "yes",
         }
@@ -38,7 +40,7 @@ def bound_by(case: Case, plan: Plan) -> str:
         p, pool = plan.prefill, "prefill"
         names = ("ep", "tokens_per_npu", "microbatches", "redundant_experts")
         given: dict[str, Any] = {name: float(vars(p)[name]) for name in names}
-        given |= {"reuse": p.reuse, "plane": p.plane}
+        given |= {"reuse": p.reuse, "plane": p.plane} | p.layout
         parts = prefill_outputs(case, filled_prefill(case, given))[0].terms
     terms = [TermResult.of(term) for term in parts]
     largest = max(terms, key=lambda term: term.time_s)
@@ -161,13 +163,20 @@ def _smallest(case: Case, request: Request, npus: int) -> tuple[int, int]:
 
 
 def _more_npus(case: Case, request: Request) -> str:
-    """The hint that names the fewest NPUs with a plan under all limits; empty where none is enough."""
+    """The hint that names the fewest NPUs with a plan under all limits; empty where none is enough.
+
+    Instances that span scale-up networks are tried last.
+    """
     spare, total = _spare(case, request), int(case.hardware.total_npus)
     request = replace(request, objective="npus", rate=_least_rate(request), top=1)
     decode, prefill = (space(case, request, total - spare).options for space in (decode_space, prefill_space))
     output_len = float(case.workload.traffic.output_len.si)
     found = best_pools(Problem(request, total - spare, output_len, decode, prefill))
-    return f"try --npus {int(found.npus[0]) + spare}" if len(found) else ""
+    if not len(found):
+        beyond = scales_out(case.hardware) and not request.scale_out
+        hint = _more_npus(case, replace(request, scale_out=True)) if beyond else ""
+        return hint and f"{hint} --scale-out"
+    return f"try --npus {int(found.npus[0]) + spare}"
 
 
 def _rate_missed(problem: Problem) -> Infeasible | None:

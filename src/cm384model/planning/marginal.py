@@ -24,7 +24,7 @@ def marginals(case: Case, request: Request, npus: int, plan: Plan) -> tuple[str,
     """What binds the winner, and the change of its request rate under each single change.
 
     Under every change the request is planned again, with everything free but the instance sizes,
-    attention TP and redundancy, which stay the winner's.
+    layouts and redundancy, which stay the winner's.
     """
     request = replace(request, objective="throughput", top=1)
     base = _rate(case, request, npus, plan)
@@ -94,7 +94,7 @@ def _one_node_more(case: Case, request: Request, npus: int) -> tuple[Case, Reque
 
 
 def _rate(case: Case, request: Request, npus: int, plan: Plan) -> float:
-    """Requests per second with the winner's instance sizes, attention TP and redundancy."""
+    """Requests per second with the winner's instance sizes, layouts and redundancy."""
     d, p = plan.decode, plan.prefill
     decode = decode_space(
         case,
@@ -103,6 +103,7 @@ def _rate(case: Case, request: Request, npus: int, plan: Plan) -> float:
         {
             "ep": np.array([float(d.ep)]),
             "attention_tp": np.array([float(d.attention_tp)]),
+            "expert_tp": np.array([float(d.expert_tp)]),
             "redundant_experts": np.array([float(d.redundant_experts)]),
         },
     )
@@ -111,6 +112,7 @@ def _rate(case: Case, request: Request, npus: int, plan: Plan) -> float:
         request,
         npus,
         {"ep": np.array([float(p.ep)]), "redundant_experts": np.array([float(p.redundant_experts)])},
+        [p.layout],
     )
     output_len = float(case.workload.traffic.output_len.si)
     return highest_rate(Problem(request, npus, output_len, decode.options, prefill.options))

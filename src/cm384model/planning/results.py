@@ -18,6 +18,7 @@ class DecodePool:
     attention_aic_share: float
     draft_tokens: int
     attention_tp: int
+    expert_tp: int
     redundant_experts: int
     kv_precision: str
     instances: int
@@ -37,6 +38,11 @@ class PrefillPool:
     ep: int
     tokens_per_npu: int
     microbatches: int
+    attention_tp: int
+    expert_tp: int
+    context_parallel: int
+    pipeline_stages: int
+    chunks: int
     redundant_experts: int
     reuse: float
     plane: str
@@ -49,6 +55,12 @@ class PrefillPool:
     capacity_requests_per_s: float
     utilisation: float
     free_bytes: float
+
+    @property
+    def layout(self) -> dict[str, float]:
+        """How the dies of an instance share the model, as a prefill deployment takes it."""
+        names = ("attention_tp", "expert_tp", "context_parallel", "pipeline_stages", "chunks")
+        return {name: float(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 
 from cm384model.numeric import Numeric
 from cm384model.planning.caching import cache_levels
+from cm384model.planning.layouts import Layout, decode_axes, prefill_layouts, sharing_npus
 from cm384model.planning.request import Request
 from cm384model.prediction.case import Case
 from cm384model.prediction.decode import DecodeDeployment, decode_step
@@ -35,7 +36,6 @@ FEW = 5_000
 
 MAX_BATCH_PER_DIE = 512
 MAX_DRAFT_TOKENS = 3
-ATTENTION_TP = (1.0, 2.0, 4.0)
 MAX_TOKENS_PER_NPU = 65536
 TOKENS_STEP = 1024
 
@@ -298,19 +298,24 @@ def reuse_of(request: Request) -> float:
 def decode_space(
     case: Case, request: Request, npus: int, only: Only | None = None, progress: Progress | None = None
 ) -> Explored:
-    """All decode deployments: EP x requests x schedule x drafts x attention TP x redundancy x KV precision.
+    """All decode deployments: EP x requests x schedule x drafts x TP x redundancy x KV precision.
 
     The schedule axis is "serial" (share 1), then two microbatches with each split of the cores.
-    With draft tokens given, step time and TPOT fall together, so they make the kind.
+    With draft tokens given, step time and TPOT fall together, so they make the kind; each precision
+    has its own hand-over to decode, so none replaces an option of another.
     """
     precisions = request.kv_precisions or (case.model.precision.kv,)
     explored = [
         _decode_space(case, request, npus, precision, only or {}, progress) for precision in precisions
     ]
+    return _together(explored)
+
+
+def _together(explored: list[Explored]) -> Explored:
+    """Several spaces as one."""
     if len(explored) == 1:
         return explored[0]
     rejected = sum((Counter(e.rejected) for e in explored), Counter())
-    options = Options.joined([e.options for e in explored])  # each has its own hand-over to decode
     nearest = {
         "free": max(e.nearest["free"] for e in explored),
         "tpot": min(e.nearest.get("tpot", np.inf) for e in explored),
@@ -319,6 +324,7 @@ def decode_space(
     size, evaluated, feasible = (
         sum(getattr(e, n) for e in explored) for n in ("size", "evaluated", "feasible")
     )
+    options = Options.joined([e.options for e in explored])
     return Explored(size, evaluated, feasible, dict(rejected), options, nearest)
 
 
@@ -333,7 +339,13 @@ def _decode_space(
     shares = np.zeros(0) if "microbatch" in request.without else core_shares(case)
 
     def evaluate(
-        ep: Numeric, batch: Numeric, share: Numeric, draft: Numeric, tp: Numeric, redundant: Numeric
+        ep: Numeric,
+        batch: Numeric,
+        share: Numeric,
+        draft: Numeric,
+        tp: Numeric,
+        expert_tp: Numeric,
+        redundant: Numeric,
     ) -> Slice:
         microbatches = np.where(share < 1, 2.0, 1.0)
         deployment = DecodeDeployment(
@@ -347,6 +359,7 @@ def _decode_space(
             imbalance=case.imbalance(balance, redundant),
             redundant_experts=redundant,
             attention_tp=tp,
+            expert_tp=expert_tp,
         )
         step = decode_step(system, deployment)
         columns = {
@@ -368,7 +381,7 @@ def _decode_space(
         "batch_per_die": np.arange(1, MAX_BATCH_PER_DIE + 1, dtype=float),
         "attention_aic_share": np.concatenate([[1.0], shares]),
         "draft_tokens": np.arange(0, MAX_DRAFT_TOKENS + 1 if drafting else 1, dtype=float),
-        "attention_tp": np.array([1.0] if "attention-tp" in request.without else ATTENTION_TP),
+        **decode_axes(case, request),
         "redundant_experts": redundancies(case, request),
     }
     found = explore(axes | only, "batch_per_die", ("ep", "draft_tokens"), evaluate, progress)
@@ -378,8 +391,48 @@ def _decode_space(
     )
 
 
-def prefill_space(case: Case, request: Request, npus: int, only: Only | None = None) -> Explored:
-    """All prefill deployments: EP x tokens per NPU x microbatches x redundancy x hit rate of the cache.
+def prefill_space(
+    case: Case,
+    request: Request,
+    npus: int,
+    only: Only | None = None,
+    layouts: list[Layout] | None = None,
+) -> Explored:
+    """All prefill deployments: layout x EP x tokens per NPU x microbatches x redundancy.
+
+    Of several layouts for as many prompts in an instance of one size those are dropped in which both a
+    full batch and a prompt alone take longer than in another.
+    """
+    explored = []
+    for layout in layouts or prefill_layouts(case, request):
+        found = _prefill_space(case, request, npus, only or {}, layout)
+        columns = {name: np.full(len(found.options), value) for name, value in layout.items()}
+        options = replace(found.options, axes=found.options.axes | columns)
+        explored.append(replace(found, options=options))
+    together = _together(explored)
+    return together if len(explored) == 1 else replace(together, options=_quick_layouts(together.options))
+
+
+def _quick_layouts(options: Options) -> Options:
+    """Options that no other of as many prompts and stages beats in both a full batch and a prompt alone.
+
+    With a cache and with stages what is spared goes with the tokens and with the dies that share a
+    prompt, so only options alike in these compete.
+    """
+    axes = options.axes
+    sharing = np.where(axes["context_parallel"] > 0, axes["attention_tp"] * axes["context_parallel"], 0.0)
+    apart = (axes["reuse"] > 0) | (axes["pipeline_stages"] > 1)
+    columns = [axes[name] for name in ("ep", "pipeline_stages", "chunks", "reuse")]
+    columns += [options.prompts, *(np.where(apart, own, 0.0) for own in (axes["tokens_per_npu"], sharing))]
+    keys = np.zeros(len(options))
+    for column in columns:
+        values, codes = np.unique(column, return_inverse=True)
+        keys = keys * len(values) + codes
+    return options.take(frontier(keys, -options.delay, options.alone))
+
+
+def _prefill_space(case: Case, request: Request, npus: int, only: Only, layout: Layout) -> Explored:
+    """All prefill deployments of one layout: EP x tokens x microbatches x redundancy x hit rate of the cache.
 
     A batch that holds less than a prompt is a chunk of it: the prompt takes several. Every
     deployment is of its own kind, so none is dropped: in the queue a slower batch can be the
@@ -402,6 +455,7 @@ def prefill_space(case: Case, request: Request, npus: int, only: Only | None = N
             imbalance=case.imbalance(balance, redundant),
             redundant_experts=redundant,
             reuse=reuse,
+            **layout,
             plane=request.cache_plane,
         )
         return prefill_batch(system, deployment)
@@ -411,19 +465,20 @@ def prefill_space(case: Case, request: Request, npus: int, only: Only | None = N
     ) -> Slice:
         npus_each = ep / case.hardware.dies_per_npu
         batch = batch_of(ep, tokens_per_npu, microbatches, redundant, reuse)
-        prompts = tokens_per_npu * npus_each / prompt_len
-        one = np.minimum(prompt_len / npus_each, tokens_per_npu)
+        sharing = sharing_npus(case, layout, npus_each)
+        prompts, groups = tokens_per_npu * npus_each / prompt_len, npus_each / sharing
+        one = np.minimum(prompt_len / sharing, tokens_per_npu)
         single = batch_of(ep, one, microbatches, redundant, reuse)
-        chunks = np.ceil(prompt_len / (tokens_per_npu * npus_each))
+        chunks = np.ceil(prompt_len / (tokens_per_npu * sharing))
         columns = {
             "npus": npus_each,
-            "rate": np.where(prompts < 1, 1 / chunks, prompts) / batch.interval,
+            "rate": np.where(prompts < groups, groups / chunks, prompts) / batch.interval,
             "tpot": 0.0,
             "delay": chunks * batch.interval,
             "free": batch.memory.free,
             "alone": chunks * single.interval,
             "spared": single.interval - single.batch_time,
-            "prompts": prompts,
+            "prompts": np.where(prompts < groups, np.where(groups > 1, groups, prompts), prompts),
             "transfer": 0.0,
             "most": levels.most_rate[np.searchsorted(levels.reuse, reuse)],
         }
@@ -436,4 +491,4 @@ def prefill_space(case: Case, request: Request, npus: int, only: Only | None = N
         "redundant_experts": redundancies(case, request),
         "reuse": levels.reuse,
     }
-    return explore(axes | (only or {}), "tokens_per_npu", tuple(axes), evaluate)
+    return explore(axes | only, "tokens_per_npu", tuple(axes), evaluate)

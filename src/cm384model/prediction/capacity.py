@@ -20,6 +20,7 @@ from cm384model.prediction.operators import ELEMENT_BYTES, scales_out
 from cm384model.prediction.question import Deployment, Phase, Question, memory_of, read_question
 from cm384model.prediction.results import SCHEMA
 from cm384model.specs.diagnostics import SpecError
+from cm384model.specs.model import Mixture
 
 __all__ = ["Capacity", "Phase", "fit_case"]
 
@@ -238,10 +239,13 @@ def ledger_of(case: Case, deployment: Deployment) -> tuple[LedgerPart, ...]:
     plain = case.replaced("model.architecture.mtp_layers", 0.0)
     parts = dict(memory_of(plain, deployment).parts)
     bare = memory_of(plain, replace(deployment, redundant_experts=0.0)).parts
+    experts = {}
+    if "routed_experts" in bare:
+        redundant = parts["routed_experts"] - bare["routed_experts"]
+        experts = {"routed_experts": bare["routed_experts"], "redundant_experts": redundant}
     sizes = {
         **parts,
-        "routed_experts": bare["routed_experts"],
-        "redundant_experts": parts["routed_experts"] - bare["routed_experts"],
+        **experts,
         "mtp_layers": sum(memory.parts.values()) - sum(parts.values()),
         "kv_cache": memory.kv_cache,
         "reserve": memory.reserve,
@@ -286,7 +290,7 @@ def _what_ifs(question: Question, ep: float) -> Iterator[tuple[WhatIf, bool]]:
 def _changes(question: Question, ep: float) -> Iterator[tuple[str, Question, float, bool]]:
     """Every change worth a try, as it is typed; the question and the size after it."""
     case, now = question.case, question.at(ep, question.batch(ep), question.context)
-    if now.redundant_experts > 0:
+    if now.redundant_experts > 0 and isinstance(case.model.architecture, Mixture):
         yield "--at redundant_experts=0", question.with_given(redundant_experts=0.0), ep, True
     if ELEMENT_BYTES[case.model.precision.kv] > ELEMENT_BYTES["int8"]:
         setting = "model.precision.kv=int8"

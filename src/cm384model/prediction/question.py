@@ -19,7 +19,7 @@ from cm384model.prediction.evaluate import (
     prefill_deployment,
 )
 from cm384model.prediction.families import feed_forward_of
-from cm384model.prediction.memory import Memory, decode_memory, prefill_memory
+from cm384model.prediction.memory import Memory, decode_memory, prefill_memory, usual_attention_tp
 from cm384model.prediction.prefill import PrefillDeployment
 from cm384model.specs.deployment import DECODE_FIELDS, PREFILL_FIELDS, read_at
 from cm384model.specs.overrides import apply_overrides
@@ -61,7 +61,8 @@ class Question:
     @property
     def step(self) -> int:
         """Sizes are multiples of this: whole NPUs, and whole groups that share attention heads. [dies]"""
-        return int(np.lcm(int(self.case.hardware.dies_per_npu), int(self.given.get("attention_tp", 1))))
+        tp = self.given.get("attention_tp") or usual_attention_tp(self.case.system)
+        return int(np.lcm(int(self.case.hardware.dies_per_npu), int(tp)))
 
     @property
     def context(self) -> float:

@@ -26,6 +26,11 @@ def allowed(case: Case, wanted: str | None) -> bool:
     return case.engine.scale_out if wanted is None else wanted == "yes"
 
 
+def asked(case: Case, ep: float) -> str:
+    """What ``--at`` of an instance of that size has to say besides; empty where nothing."""
+    return ",scale_out=yes" if not allowed(case, None) and _reaches_beyond(case, ep) else ""
+
+
 def check_scale_out(case: Case, deployment: Deployment, wanted: str | None) -> None:
     """Refuse an instance that reaches beyond one supernode unless that is wanted.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cm384model.planning.colocated import colocated_at
 from cm384model.planning.results import ColocatedPlan, PlanResult
 from cm384model.prediction.case import Case
+from cm384model.prediction.scale_out import asked
 from cm384model.report.blocks import Block, Command, Table
 from cm384model.report.values import interval, percent, setting, significant, with_unit
 
@@ -27,7 +28,7 @@ def colocated_blocks(case: Case, result: PlanResult, words: str) -> list[Block]:
             )
         ),
         "why colocated plan 1:",
-        Command(f"cm384 explain {words} --phase colocated --at {at}"),
+        Command(f"cm384 explain {words} --phase colocated --at {at}{asked(case, best.ep)}"),
     ]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
+from cm384model.planning.layouts import PLAIN
 from cm384model.planning.results import CachePool, DecodePool, MixedPools, Plan, PlanResult, PrefillPool
 from cm384model.planning.vary import Varied
 from cm384model.prediction.case import Case
+from cm384model.prediction.scale_out import asked
 from cm384model.report.blocks import Block, Command, Table
 from cm384model.report.colocated_plan import colocated_blocks
 from cm384model.report.report import Report, flat
@@ -19,6 +21,12 @@ LEGEND = (
     "16:8: AIC cores of a die for attention and experts   MTP: draft tokens per step   "
     "TP: dies that share heads"
 )
+MORE = {
+    "ETP": "dies that split experts",
+    "CP": "parts of a prompt's sequence, 0 as the engine has it",
+    "PP": "stages / chunks",
+}
+"""What else may stand in a plan."""
 
 
 def plan_report(case: Case, result: PlanResult, words: str) -> Report:
@@ -32,7 +40,7 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
     if result.plans:
         blocks += [
             _table(case, result.plans),
-            LEGEND,
+            legend(result.plans),
             f"{_limits(result.plans[0])}\n{_help(result)}",
             *([_cache(case, result)] if result.plans[0].cache else []),
             *([_frontier(result)] if result.frontier else []),
@@ -47,6 +55,14 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
     return Report(blocks, records, result, result.notes)
 
 
+def legend(plans: tuple[Plan, ...]) -> str:
+    """What the short names in a table of plans mean, as far as they occur."""
+    unusual = (("ETP", "expert_tp", 1), ("CP", "context_parallel", 0), ("PP", "chunks", 1))
+    pools = [pool for plan in plans for pool in (plan.prefill, plan.decode)]
+    shown = [name for name, field, usual in unusual if any(getattr(p, field, usual) != usual for p in pools)]
+    return "\n".join([LEGEND, *(["   ".join(f"{n}: {MORE[n]}" for n in shown)] if shown else [])])
+
+
 def explain_command(case: Case, result: PlanResult, words: str) -> str:
     """The command that explains the pool which limits the best plan."""
     plan = result.plans[0]
@@ -57,12 +73,16 @@ def explain_command(case: Case, result: PlanResult, words: str) -> str:
         phase, ep = "decode", d.ep
         at = f"ep={d.ep},batch_per_die={d.batch_per_die},microbatches={d.microbatches}"
         at += f",draft_tokens={d.draft_tokens},attention_tp={d.attention_tp}"
-        at += f",redundant_experts={d.redundant_experts}"
+        at += f",redundant_experts={d.redundant_experts}" + _splits({"expert_tp": d.expert_tp})
     else:
         phase, ep, at = "prefill", plan.prefill.ep, _prefill_at(plan.prefill)
-    if ep > case.hardware.dies_per_supernode and not case.engine.scale_out:
-        at += ",scale_out=yes"
-    return f"cm384 explain {words} --phase {phase} --at {at}"
+    return f"cm384 explain {words} --phase {phase} --at {at}{asked(case, ep)}"
+
+
+def _splits(layout: Mapping[str, float]) -> str:
+    """Fields of a layout that are not as usual, as ``--at`` takes them."""
+    usual = {"attention_tp": 1, **PLAIN}
+    return "".join(f",{name}={value:g}" for name, value in layout.items() if value != usual[name])
 
 
 def cache_command(result: PlanResult, words: str) -> str:
@@ -72,7 +92,7 @@ def cache_command(result: PlanResult, words: str) -> str:
 
 def _prefill_at(p: PrefillPool) -> str:
     at = f"ep={p.ep},tokens_per_npu={p.tokens_per_npu},microbatches={p.microbatches}"
-    at += f",redundant_experts={p.redundant_experts}"
+    at += f",redundant_experts={p.redundant_experts}" + _splits(p.layout)
     if p.reuse:
         at += f",reuse={p.reuse:.6g}" + (f",plane={p.plane}" if p.plane != "ub" else "")
     return at
@@ -93,7 +113,7 @@ def _title(case: Case, result: PlanResult) -> str:
 
 
 def _table(case: Case, plans: tuple[Plan, ...]) -> Table:
-    cores = int(case.hardware.die.aic_cores.si)
+    cores = _cores(case)
     rows = [
         (
             str(plan.rank),
@@ -126,18 +146,31 @@ def _table(case: Case, plans: tuple[Plan, ...]) -> Table:
     return Table(header, rows, "rllrrrrrrrl")
 
 
+def _cores(case: Case) -> int:
+    """Cores that two streams divide; 0 under an engine whose streams do not."""
+    split = case.engine.decode_streams == "attention-experts"
+    return int(case.hardware.die.aic_cores.si) if split else 0
+
+
 def _prefill(pool: PrefillPool) -> str:
-    return f"{pool.instances} x EP{pool.ep} {tokens(pool.tokens_per_npu)} {pool.microbatches}mb"
+    words = [f"{pool.instances} x EP{pool.ep} {tokens(pool.tokens_per_npu)} {pool.microbatches}mb"]
+    words += [f"TP{pool.attention_tp}"] if pool.attention_tp > 1 else []
+    words += [f"ETP{pool.expert_tp}"] if pool.expert_tp > 1 else []
+    words += [f"CP{pool.context_parallel}"] if pool.context_parallel > 0 else []
+    words += [f"PP{pool.pipeline_stages}/{pool.chunks}"] if pool.pipeline_stages > 1 else []
+    return " ".join(words)
 
 
 def _decode(pool: DecodePool, cores: int) -> str:
     split = ""
-    if pool.microbatches > 1:
+    if pool.microbatches > 1 and cores:
         attention = round(pool.attention_aic_share * cores)
         split = f" {attention}:{cores - attention}"
     return (
         f"{pool.instances} x EP{pool.ep} b{pool.batch_per_die} {pool.microbatches}mb{split}"
-        f" MTP{pool.draft_tokens}" + (f" TP{pool.attention_tp}" if pool.attention_tp > 1 else "")
+        f" MTP{pool.draft_tokens}"
+        + (f" TP{pool.attention_tp}" if pool.attention_tp > 1 else "")
+        + (f" ETP{pool.expert_tp}" if pool.expert_tp > 1 else "")
     )
 
 
@@ -274,7 +307,7 @@ def _frontier(result: PlanResult) -> Table:
 
 def vary_report(case: Case, varied: list[Varied]) -> Report:
     """One line per value: the best plan under it, or why there is none."""
-    cores = int(case.hardware.die.aic_cores.si)
+    cores = _cores(case)
     sized = any(plan.cache is not None for one in varied for plan in one.result.plans[:1])
     rows, machine = [], []
     for one in varied:

@@ -262,6 +262,10 @@ class Hardware(Spec):
             )
         return tuple(found)
 
+    def is_other_chip(self) -> bool:
+        """Whether its constants are those of another chip."""
+        return self.extends is not None and self.extends.widen > 1
+
     def carried_from(self) -> dict[str, int]:
         """How many operator constants are those of other machines, by their names."""
         return Counter(number.carried_from for number in self._constants() if number.carried_from)

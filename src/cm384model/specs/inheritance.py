@@ -39,7 +39,8 @@ class Extends(Section):
         ``"ops.gemm_fp8" = "ops.gemm_int8"``.
     widen : float
         1 for the same chip. Else the factor by which ranges of found and assumed numbers grow to
-        both sides, and the numbers count as assumed. [-]
+        both sides, and the numbers count as assumed. Of a machine that was read: the product over
+        the machines that it goes through. [-]
     why : str
         What makes the other machine the nearest one.
     """
@@ -71,7 +72,8 @@ def merged(own: Table, base: Table, extends: Extends) -> Table:
         for name, number in _numbers(table):
             _carry(name, number, extends.widen, str(base["name"]))
         place[last] = _over(table, place.get(last, {}))
-    return _over(taken, own)
+    through = base.get("extends", {}).get("widen", 1.0)
+    return {**_over(taken, own), "extends": extends.model_copy(update={"widen": extends.widen * through})}
 
 
 def _table(base: Table, path: str, key: str) -> Table:
