@@ -9,7 +9,7 @@ import numpy as np
 from cm384model.numeric import Numeric
 from cm384model.planning.request import Request
 from cm384model.planning.space import Options
-from cm384model.prediction.serving import prefill_delay, prefill_delay_p95
+from cm384model.prediction.serving import drifting_delay, prefill_delay, prefill_delay_p95
 
 BISECTIONS = 44
 """Halvings of the interval of rates: the answer is exact to 1 part in 10^13. [-]"""
@@ -25,6 +25,9 @@ ROUND = 4
 
 BRANCHES = (16, 256)
 """Decode pools that are computed at once: few until the first rates are sure, then more. [-]"""
+
+DRIFT_INTERVAL = 20.0
+"""Interval at which the rate of a trace is taken; on Azure's, 10 to 60 s give the same. [s]"""
 
 SAME_RATE = 1e-3
 """Rates that differ by less are the same to a planner: far below the model's own error. [-]"""
@@ -102,6 +105,23 @@ class Problem:
         decode, beside = self.decode, pools.decode.astype(int)
         ttft: np.ndarray = delay - p.spared[option] + decode.transfer[beside] + decode.delay[beside]
         return ttft
+
+    def ttft_drifting(self, pools: Pools, row: int) -> float:
+        """Mean TTFT of one combination where arrivals drift as in the request's trace. [s]"""
+        p, option, trace = self.prefill, int(pools.prefill[row]), self.request.arrivals
+        if trace is None:
+            raise ValueError("a request without arrivals has no rate that drifts")
+        rates = trace.rates(DRIFT_INTERVAL)
+        delay = drifting_delay(
+            rates / rates.mean() * pools.rate[row],
+            DRIFT_INTERVAL,
+            instances=pools.prefill_instances[row],
+            prompts=p.prompts[option],
+            full_time=p.delay[option],
+            alone_time=p.alone[option],
+        )
+        decode, beside = self.decode, int(pools.decode[row])
+        return float(delay - p.spared[option] + decode.transfer[beside] + decode.delay[beside])
 
 
 def best_pools(problem: Problem) -> Pools:

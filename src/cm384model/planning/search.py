@@ -248,6 +248,7 @@ def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
             relative=_relative(problem, first, rate, used, tpot),
             bound_by="",
             cache=levels.pool(case, problem.request, prefill.reuse, rate),
+            ttft_arrivals_s=problem.ttft_drifting(pools, row) if problem.request.arrivals else None,
         )
         plans.append(replace(plan, bound_by=bound_by(case, plan)))
     return tuple(plans)

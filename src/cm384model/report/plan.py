@@ -188,7 +188,7 @@ def _decode_limits(plan: Plan) -> bool:
 
 def _limits(plan: Plan) -> str:
     """What limits the best plan, the load of both pools, and the slack of both limits."""
-    d, p, rate = plan.decode, plan.prefill, plan.requests_per_s
+    d, p, rate, drifting = plan.decode, plan.prefill, plan.requests_per_s, plan.ttft_arrivals_s
     return "\n".join(
         (
             f"plan 1 is limited by {plan.bound_by}; load: decode {d.utilisation:.1%} of "
@@ -197,7 +197,8 @@ def _limits(plan: Plan) -> str:
             f"TPOT {_interval(plan.tpot_s, plan.tpot_s_low, plan.tpot_s_high, 1e3)} ms, "
             f"slack {_slack(plan.tpot_slack_s, 1e3)} ms; "
             f"TTFT {_interval(plan.ttft_s, plan.ttft_s_low, plan.ttft_s_high, 1)} s, "
-            f"95th percentile {significant(plan.ttft_p95_s, 3)} s, slack {_slack(plan.ttft_slack_s, 1)} s",
+            f"95th percentile {significant(plan.ttft_p95_s, 3)} s, slack {_slack(plan.ttft_slack_s, 1)} s"
+            + (f"; as the arrivals drift {significant(drifting, 3)} s" if drifting is not None else ""),
             f"requests/s {_interval(rate, plan.requests_per_s_low, plan.requests_per_s_high, 1)}; "
             f"tokens/s of the plan {significant(plan.throughput_tokens_per_s)}; memory left on a die: "
             f"decode {d.free_bytes / 1e9:.1f} GB, prefill {p.free_bytes / 1e9:.1f} GB",

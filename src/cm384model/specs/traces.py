@@ -77,6 +77,24 @@ class RequestTrace:
         gaps = self.arrival_time[1:] - self.arrival_time[:-1]
         return float(gaps.var() / gaps.mean() ** 2)
 
+    def rates(self, interval: float) -> Array:
+        """Requests per second in each whole interval of the trace. [1/s]
+
+        Raises
+        ------
+        SpecError
+            If the trace does not last one interval.
+        """
+        import numpy as np
+
+        lasts = float(self.arrival_time[-1] - self.arrival_time[0])
+        if lasts < interval:
+            raise SpecError.of(
+                f"the trace lasts {lasts:.3g} s", f"its rate is taken every {interval:g} s: a longer trace"
+            )
+        edges = self.arrival_time[0] + interval * np.arange(int(lasts // interval) + 1)
+        return np.histogram(self.arrival_time, edges)[0] / interval
+
     def moments(self) -> LengthMoments:
         """Moments of the lengths that the laws of `cm384model.laws.batching` take."""
         p, d = self.prompt_len.astype(float), self.output_len.astype(float)
