@@ -7,7 +7,7 @@ import functools
 from cm384model.evidence.calibrate import shipped_stages
 from cm384model.evidence.intervals import residuals
 from cm384model.evidence.published import shipped_rows
-from cm384model.evidence.validate import CheckedRow, Validation, validate
+from cm384model.evidence.validate import CheckedRow, ErrorSummary, Validation, validate
 from cm384model.report import validate as report
 from cm384model.report.blocks import Block, Table, markdown
 from cm384model.report.values import percent
@@ -74,7 +74,7 @@ def readme() -> str:
 
 def summary() -> str:
     """Errors by group."""
-    return _page(report.heading(found()), report.summary_table(found()))
+    return _page(report.heading(found()), report.summary_table(report.group_summaries(found())))
 
 
 def coverage() -> str:
@@ -107,9 +107,74 @@ def serving() -> str:
     return _page(report.rows_table(report.serving_rows(_predicted())))
 
 
+def by_model() -> str:
+    """Errors of steps, batches and runs by model."""
+    return _page(report.summary_table(found().summary.models, "model"))
+
+
+def by_engine() -> str:
+    """The same by engine."""
+    return _page(report.summary_table(found().summary.engines, "engine"))
+
+
+def engines() -> str:
+    """Every row of another engine or machine, by engine and model."""
+    rows = [row for row in _predicted() if report.of_engines(row)]
+    rows.sort(key=lambda row: (row.group, row.engine, row.model, row.id))
+    header = ("row", "engine", "model", "deployment", "published", "predicted", "error", "band")
+    cells = [
+        (
+            row.id,
+            row.engine + (" (fitted)" if row.used_for_fit else ""),
+            row.model,
+            f"{row.subject}: {row.at}".replace(",", ", "),
+            report.value(row.published, row.unit),
+            report.predicted(row),
+            f"{100 * (row.error or 0):+.1f} %",
+            f"{100 * (row.band or 0):.3g} %",
+        )
+        for row in rows
+    ]
+    return _page(Table(header, cells, "llllrrrr"))
+
+
+def kept_out() -> str:
+    """Per engine, the rows that fitted a constant and those that were kept out, with the errors of both."""
+    header = (
+        "engine",
+        "fitted constants",
+        "rows used",
+        "median",
+        "worst",
+        "rows kept out",
+        "median",
+        "worst",
+    )
+    cells = []
+    for engine in dict.fromkeys(summary.group for summary in found().summary.engines):
+        parts = {s.used_for_fit: s for s in found().summary.engines if s.group == engine}
+        fitted = [stage for stage in shipped_stages() if stage.engine == engine and _serves(stage.rows)]
+        names = [f"`{path.rpartition('.')[2]}`" for stage in fitted for path in stage.constants]
+        cells.append(
+            (engine, ", ".join(names) or "none", *_errors(parts.get(True)), *_errors(parts.get(False)))
+        )
+    return _page(Table(header, cells, "llrrrrrr"))
+
+
+def _serves(patterns: tuple[str, ...]) -> bool:
+    return any(pattern.startswith(("decode", "prefill")) for pattern in patterns)
+
+
+def _errors(summary: ErrorSummary | None) -> tuple[str, str, str]:
+    if summary is None:
+        return "0", "", ""
+    return str(summary.rows), percent(summary.median_error), report.signed(summary.worst_error)
+
+
 def worst() -> str:
-    """The largest errors among never-fitted rows."""
-    rows = sorted((row for row in _predicted() if row.is_evidence), key=lambda row: -abs(row.error or 0))
+    """The largest errors among never-fitted rows of this machine's operators, steps and batches."""
+    unseen = [row for row in _predicted() if row.is_evidence and not report.of_engines(row)]
+    rows = sorted(unseen, key=lambda row: -abs(row.error or 0))
     return _page(report.rows_table(rows[:12]))
 
 
@@ -166,6 +231,10 @@ PARTS = {
     "accuracy_left_out": left_out,
     "accuracy_serving": serving,
     "accuracy_worst": worst,
+    "accuracy_models": by_model,
+    "accuracy_engines": by_engine,
+    "accuracy_kept_out": kept_out,
+    "accuracy_engine_rows": engines,
     "accuracy_stages": stages,
     "accuracy_bands": bands,
     "accuracy_excluded": excluded,

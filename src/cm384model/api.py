@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 from cm384model.evidence.calibration import Calibration, own_calibration, shipped_calibration
 from cm384model.evidence.intervals import (
@@ -20,7 +20,7 @@ from cm384model.evidence.published import in_groups, read_rows, shipped_rows
 from cm384model.evidence.validate import Validation
 from cm384model.evidence.validate import validate as validated
 from cm384model.planning.compare import PlanComparison, compare_plan_results
-from cm384model.planning.request import ABLATIONS, Layouts, Objective, Request, Serving, Slo
+from cm384model.planning.request import Layouts, Objective, Serving, plan_request, read_slo
 from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
 from cm384model.planning.space import Progress, reuse_of
@@ -42,10 +42,10 @@ from cm384model.prediction.results import (
     OperatorPrediction,
     PrefillPrediction,
 )
-from cm384model.specs.deployment import Field, read_at
-from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
+from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.load import load_engine, load_hardware, load_model, load_workload
 from cm384model.specs.overrides import apply_overrides, find_quantity
+from cm384model.specs.reuse import ReuseCurve, read_reuse_curve
 from cm384model.specs.units import Dimension, parse_value
 
 __all__ = [
@@ -153,6 +153,11 @@ def plan(
     reuse: float = 0.0,
     without: Iterable[str] = (),
     kv_precisions: Iterable[str] = (),
+    reuse_curve: Name | ReuseCurve | None = None,
+    reuse_rate: float | str | None = None,
+    cache_retention: float | str | None = None,
+    cache_nodes: int | None = None,
+    cache_plane: Literal["ub", "vpc"] = "ub",
     serving: Serving = "disaggregated",
     layouts: Layouts = "default",
     scale_out: bool = False,
@@ -191,6 +196,18 @@ def plan(
         ``redundancy``, ``caching``.
     kv_precisions : iterable of str
         Precisions of the KV cache to choose from; by default the model's own.
+    reuse_curve : path or ReuseCurve, optional
+        Hit rate by the size of the cache, in place of ``reuse``: a CSV table, or a request trace
+        with prefix blocks. The pool is then sized.
+    reuse_rate : float or str, optional
+        Request rate that the sizes of the curve are for (``"3/s"``); they grow with the rate of the
+        plan. A trace has its own, a table's sizes are for any rate. [1/s]
+    cache_retention : float or str, optional
+        Time for which the cache keeps a token (``"10min"``) to reach ``reuse``; sizes the pool. [s]
+    cache_nodes : int, optional
+        Most nodes that lend DRAM to the pool; by default the nodes of ``npus``. [-]
+    cache_plane : {"ub", "vpc"}
+        Network over which prefill loads from the pool.
     serving : {"disaggregated", "colocated", "both"}
         Pools of prefill and of decode instances, instances that do both, or the best of each.
     layouts : {"default", "all"}
@@ -229,17 +246,18 @@ def plan(
         reuse=reuse,
         without=without,
         kv_precisions=kv_precisions,
+        reuse_curve=reuse_curve,
+        reuse_rate=reuse_rate,
+        cache_retention=cache_retention,
+        cache_nodes=cache_nodes,
+        cache_plane=cache_plane,
         serving=serving,
         layouts=layouts,
         scale_out=scale_out,
     )
     result = plan_case(case, request, frontier=frontier, mixed=mixed, progress=progress)
-    reuse = reuse_of(request)
-    return with_colocated_plan_intervals(case, with_plan_intervals(case, result, reuse), reuse)
+    return with_colocated_plan_intervals(case, with_plan_intervals(case, result), reuse_of(request))
 
-
-DEFAULT_NPUS = 384
-"""NPUs to plan for where nobody says how many, if the machine has them. [-]"""
 
 LIMITS = ("tpot", "ttft", "e2e")
 NUMBERS: dict[str, Dimension] = {
@@ -248,7 +266,10 @@ NUMBERS: dict[str, Dimension] = {
     "spare_nodes": "number",
     "max_concurrency": "number",
     "reuse": "number",
+    "cache_nodes": "number",
+    "cache_retention": "time",
 }
+WHOLE = ("npus", "spare_nodes", "cache_nodes")
 
 
 def vary_plan(case: Case, vary: str, **asked: Any) -> list[Varied]:
@@ -276,6 +297,8 @@ def vary_plan(case: Case, vary: str, **asked: Any) -> list[Varied]:
     name, equals, text = vary.partition("=")
     if not equals:
         raise SpecError.of(f"'{vary}' is not NAME=START:STOP:STEP", "for example tpot=10ms:50ms:5ms")
+    if isinstance(asked.get("reuse_curve"), str | Path):
+        asked["reuse_curve"] = read_reuse_curve(asked["reuse_curve"])
     if name in LIMITS:
         limits = {k: v for k, v in vars(read_slo(case, asked.pop("slo", None))).items() if v != float("inf")}
         values = steps(text, "time")
@@ -284,9 +307,14 @@ def vary_plan(case: Case, vary: str, **asked: Any) -> list[Varied]:
     if name in NUMBERS:
         values = steps(text, NUMBERS[name])
         numbers = [parse_value(value, NUMBERS[name]) for value in values]
-        whole = name in ("npus", "spare_nodes")
+        broken = next(
+            (v for v, n in zip(values, numbers, strict=True) if name in WHOLE and n != int(n)), None
+        )
+        if broken is not None:
+            raise SpecError.of(f"{name} = {broken} is no whole number", "a whole start and step")
+        whole = int if name in WHOLE else float
         return [
-            Varied(name, v, plan(case, **asked | {name: int(number) if whole else number}))
+            Varied(name, v, plan(case, **asked | {name: whole(number)}))
             for v, number in zip(values, numbers, strict=True)
         ]
     specs = {kind: getattr(case, kind) for kind in ("hardware", "engine", "model", "workload")}
@@ -295,130 +323,6 @@ def vary_plan(case: Case, vary: str, **asked: Any) -> list[Varied]:
         Varied(name, value, plan(Case(**apply_overrides(specs, [f"{name}={value}"])), **asked))
         for value in steps(text, quantity.dimension)
     ]
-
-
-def plan_request(
-    case: Case,
-    *,
-    npus: int | None,
-    slo: Mapping[str, Any] | str | None,
-    objective: Objective,
-    rate: float | str | None,
-    top: int,
-    max_concurrency: float | None,
-    spare_nodes: int,
-    reuse: float,
-    without: Iterable[str],
-    kv_precisions: Iterable[str],
-    serving: Serving = "disaggregated",
-    layouts: Layouts = "default",
-    scale_out: bool = False,
-) -> Request:
-    """A checked planning problem; operands as in `plan`.
-
-    Raises
-    ------
-    SpecError
-        With every value that is out of bounds or unknown, at once.
-    """
-    total, node = int(case.hardware.total_npus), int(case.hardware.npus_per_node)
-    npus = min(DEFAULT_NPUS, total) if npus is None else npus
-    problems: list[Problem] = []
-
-    def check(fine: bool, message: str, hint: str) -> None:
-        if not fine:
-            problems.append(Problem(message, hint=hint))
-
-    check(1 <= npus <= total, f"npus = {npus} is out of bounds", f"{case.hardware.name} has {total} NPUs")
-    check(top >= 1, f"top = {top} is out of bounds", "at least 1")
-    check(
-        0 <= spare_nodes * node < max(npus, 1),
-        f"spare_nodes = {spare_nodes} is out of bounds",
-        f"{npus} NPUs are {npus // node} nodes; at least one must be left",
-    )
-    check(0 <= reuse < 1, f"reuse = {reuse:g} is out of bounds", "a share from 0 to below 1")
-    check(
-        max_concurrency is None or max_concurrency > 0,
-        f"max_concurrency = {max_concurrency} is out of bounds",
-        "above 0",
-    )
-    check(
-        objective in get_args(Objective),
-        with_suggestion(f"objective = '{objective}' is not known", objective, get_args(Objective)),
-        f"one of {', '.join(get_args(Objective))}",
-    )
-    words = {"serving": (serving, get_args(Serving)), "layouts": (layouts, get_args(Layouts))}
-    for name, (given, choices) in words.items():
-        check(
-            given in choices,
-            with_suggestion(f"{name} = '{given}' is not known", given, choices),
-            f"one of {', '.join(choices)}",
-        )
-    check(
-        serving == "disaggregated" or case.workload.traffic.output_len.si >= 2,
-        "an output of one token has no decode",
-        "serving disaggregated",
-    )
-    for word, known in [(w, ABLATIONS) for w in without] + [(w, ("bf16", "int8")) for w in kv_precisions]:
-        check(
-            word in known,
-            with_suggestion(f"'{word}' is not known", word, known),
-            f"one of {', '.join(known)}",
-        )
-    per_second = _rate(rate, problems)
-    check(
-        objective not in get_args(Objective) or (objective == "throughput") == (rate is None),
-        f"objective {objective} {'takes no' if objective == 'throughput' else 'needs a'} rate",
-        "for example --objective npus --rate 120/s",
-    )
-    if problems:
-        raise SpecError(problems)
-    return Request(
-        npus=npus,
-        slo=read_slo(case, slo),
-        objective=objective,
-        rate=per_second,
-        top=top,
-        max_concurrency=max_concurrency or float("inf"),
-        spare_nodes=spare_nodes,
-        reuse=reuse,
-        without=frozenset(without),
-        kv_precisions=tuple(kv_precisions),
-        serving=serving,
-        layouts=layouts,
-        scale_out=scale_out or case.engine.scale_out,
-    )
-
-
-def _rate(rate: float | str | None, problems: list[Problem]) -> float | None:
-    if rate is None:
-        return None
-    try:
-        value = parse_value(rate, "request_rate") if isinstance(rate, str) else float(rate)
-    except SpecError as error:
-        problems += [Problem(f"rate: {p.message}", hint=p.hint) for p in error.problems]
-        return None
-    if not 0 < value < float("inf"):
-        problems.append(Problem(f"rate = {rate} is out of bounds", hint="above 0"))
-    return value
-
-
-def read_slo(case: Case, slo: Mapping[str, Any] | str | None) -> Slo:
-    """Limits from ``tpot=50ms,ttft=2s,e2e=20s``; what is not given is the workload's.
-
-    Raises
-    ------
-    SpecError
-        For an unknown limit, a number without a unit and a limit that is not above zero.
-    """
-    limit = Field("a time limit", "time", low=1e-9)
-    given = read_at(slo or {}, {"tpot": limit, "ttft": limit, "e2e": limit}, "an SLO")
-    default = case.workload.slo
-    return Slo(
-        given.get("tpot", float(default.tpot.si)),
-        given.get("ttft", float(default.ttft.si)),
-        given.get("e2e", float("inf")),
-    )
 
 
 def validate(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cm384model.planning import space
+from cm384model.planning import colocated, layouts, space
 
 WORKLOAD = "deepseek-r1-4k-256"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SMALL = ("plan", WORKLOAD, "--npus", "64", "--slo", "tpot=50ms,ttft=2s")
 
 
@@ -19,7 +22,7 @@ SMALL = ("plan", WORKLOAD, "--npus", "64", "--slo", "tpot=50ms,ttft=2s")
 def coarse(monkeypatch):
     monkeypatch.setattr(space, "core_shares", lambda case: np.array([1 / 2, 2 / 3]))
     monkeypatch.setattr(space, "MAX_DRAFT_TOKENS", 1)
-    monkeypatch.setattr(space, "ATTENTION_TP", (1.0, 2.0))
+    monkeypatch.setattr(layouts, "ATTENTION_TP", (1.0, 2.0))
     monkeypatch.setattr(space, "MAX_BATCH_PER_DIE", 96)
     monkeypatch.setattr(space, "TOKENS_STEP", 4096)
 
@@ -108,7 +111,70 @@ def test_the_answers_are_printed(run):
     assert "HBM bandwidth +10 %" in out
 
 
+# --- the context cache --------------------------------------------------------------------------------------
+
+
+def test_a_sized_cache_is_told_and_explained(run):
+    result = run(*SMALL, "--reuse-curve", str(EXAMPLES / "hit-rates.csv"), "--cache-nodes", "4")
+    assert result.status == 0, result.err
+    assert "context cache: 4 of at most 4 nodes lend 50% (D) of their 1.5 TB (D) of DRAM: 3 TB" in result.out
+    assert "size set by capacity" in result.out
+    assert "cache node +1 +" in result.out
+    (command,) = [line for line in result.out.splitlines() if " cache_load " in line]
+    assert ",reuse=0.365" in command
+    explained = run(*shlex.split(command)[1:])
+    assert explained.status == 0, explained.err
+    assert "block_transfer_time" in explained.out
+
+
+def test_a_cache_of_json_and_csv(run):
+    options = ("--reuse", "0.8", "--cache-retention", "5min", "--cache-plane", "vpc")
+    plan = answer(run, *options)["plans"][0]
+    assert plan["prefill"]["reuse"] == plan["cache"]["hit_rate"] > 0
+    assert plan["prefill"]["plane"] == "vpc"
+    assert plan["cache"]["load_bytes_per_s"] < plan["cache"]["load_limit_bytes_per_s"]
+    (row, *_) = csv.DictReader(io.StringIO(run(*SMALL, *options, "--format", "csv").out))
+    assert int(row["cache_nodes"]) == plan["cache"]["nodes"]
+    assert answer(run)["plans"][0]["cache"] is None
+
+
+def test_vary_the_nodes_of_the_cache(run):
+    options = ("--reuse-curve", str(EXAMPLES / "conversations.jsonl"), "--vary", "cache_nodes=0:2:1")
+    out = run(*SMALL, *options).out
+    assert [line.split()[0] for line in out.splitlines()[2:]] == ["0", "1", "2"]
+    assert "hit" in out.splitlines()[0]
+    assert "hit" not in run(*SMALL, "--vary", "npus=32:64:32").out.splitlines()[0]
+
+
+@pytest.mark.parametrize("limit", ["decode", "prefill"])
+def test_the_command_below_a_plan_explains_that_plan(run, limit):
+    """The precision of its cache and its reuse are named."""
+    options = ["--kv-precision", "int8", "--reuse", "0.9"]
+    options += ["--set", f"traffic.output_len={1024 if limit == 'decode' else 8}"]
+    result = run(*SMALL[:4], *options, "--top", "1")
+    commands = [line.strip() for line in result.out.splitlines() if line.startswith("  cm384 explain")]
+    assert f"--phase {limit}" in commands[0]
+    assert ("--set model.precision.kv=int8" if limit == "decode" else ",reuse=0.9") in commands[0]
+    for command in commands:
+        assert run(*shlex.split(command)[1:]).status == 0, command
+
+
+def test_an_int8_cache_is_handed_over_in_half_the_time(run):
+    bf16, int8 = (answer(run, *words)["plans"][0] for words in ((), ("--kv-precision", "int8")))
+    assert int8["kv_transfer_s"] == pytest.approx(bf16["kv_transfer_s"] / 2, rel=2e-3)
+
+
 BAD = {
+    "curve and share": (("--reuse-curve", "x.csv", "--reuse", "0.5"), "reuse_curve goes with neither"),
+    "no such curve": (("--reuse-curve", "nowhere.csv"), "cannot read 'nowhere.csv'"),
+    "retention alone": (("--cache-retention", "10min"), "cache_retention needs reuse"),
+    "nodes of no cache": (("--cache-nodes", "4"), "cache_nodes needs reuse_curve"),
+    "unknown plane": (("--cache-plane", "rdam"), "cache_plane = 'rdam' is not known"),
+    "cache of colocated": (
+        ("--reuse", "0.5", "--cache-retention", "1min", "--serving", "colocated"),
+        "serving colocated takes a context cache without a size",
+    ),
+    "broken counts": (("--vary", "spare_nodes=0:2:0.5"), "spare_nodes = 0.5 is no whole number"),
     "unknown objective": (("--objective", "throughptu"), "Did you mean 'throughput'?"),
     "npus without a rate": (("--objective", "npus"), "objective npus needs a rate"),
     "throughput with a rate": (("--rate", "120/s"), "objective throughput takes no rate"),
@@ -144,3 +210,48 @@ def test_all_errors_at_once(run):
     )
     assert result.status == 2
     assert result.err.count("error: ") == 5
+
+
+def test_serving_on_the_same_dies(run, monkeypatch):
+    monkeypatch.setattr(colocated, "MAX_BATCH_PER_DIE", 16)
+    alone = answer(run, "--serving", "colocated", "--top", "2")
+    assert alone["plans"] == []
+    assert alone["serving"] == "colocated"
+    assert [plan["rank"] for plan in alone["colocated"]] == [1, 2]
+    both = answer(run, "--serving", "both", "--top", "2")
+    assert both["plans"]
+    assert both["colocated"] == alone["colocated"]
+    text = run(*SMALL, "--serving", "both").out
+    assert "beside pools apart: " in text
+    command = next(line.split() for line in text.splitlines() if "--phase colocated" in line)
+    assert run(*command[1:]).status == 0
+
+
+def test_no_instance_that_does_both_keeps_the_limits(run):
+    result = run("plan", WORKLOAD, "--npus", "16", "--serving", "colocated", "--slo", "tpot=2ms,ttft=2s")
+    assert result.status == 1
+    assert result.err.startswith("infeasible: tpot: ")
+    assert result.err.count("hint: ") == 1
+
+
+def test_all_layouts_serve_no_less(run, monkeypatch):
+    monkeypatch.setattr(layouts, "MORE_TP", (1.0, 2.0))
+    monkeypatch.setattr(layouts, "CONTEXT_PARALLEL", (0.0, 1.0))
+    monkeypatch.setattr(layouts, "PIPELINE_STAGES", (1.0, 2.0))
+    few, every = answer(run), answer(run, "--layouts", "all")
+    assert every["candidates"] > few["candidates"]
+    assert every["plans"][0]["requests_per_s"] >= few["plans"][0]["requests_per_s"] * (1 - 1e-3)
+    for plan in few["plans"]:
+        assert (plan["prefill"]["context_parallel"], plan["prefill"]["pipeline_stages"]) == (0, 1)
+    text = run(*SMALL, "--layouts", "all").out
+    command = next(line.split() for line in text.splitlines() if line.startswith("  cm384 explain"))
+    assert run(*command[1:]).status == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "word", "meant"), [("--serving", "colocate", "colocated"), ("--layouts", "al", "all")]
+)
+def test_unknown_words_are_refused(run, option, word, meant):
+    result = run(*SMALL, option, word)
+    assert result.status == 2
+    assert f"Did you mean '{meant}'?" in result.err

@@ -100,3 +100,21 @@ def test_a_row_of_ones_own_that_cannot_be_predicted_is_named_with_its_line(run, 
     result = run("validate", "--rows", path)
     assert result.status == 2
     assert "own.csv:2:" in result.err
+
+
+@pytest.mark.parametrize("by", ["group", "model", "engine"])
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
+def test_a_summary_by_group_model_or_engine(run, by, form):
+    result = run("validate", "--group", "decode", "--by", by, "--format", form)
+    assert result.status == 0
+    word = {"group": "decode", "model": "deepseek-r1", "engine": "cloudmatrix-infer"}[by]
+    assert word in result.out
+    if form == "csv":
+        (row,) = csv.DictReader(io.StringIO(result.out))
+        assert (row["group"], row["rows"]) == (word, "5")
+
+
+def test_a_summary_by_nothing_known(run):
+    result = run("validate", "--by", "modell")
+    assert result.status == 2
+    assert "Did you mean 'model'" in result.err

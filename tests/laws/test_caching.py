@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cm384model.laws.caching import block_transfer_time, cold_start_time, mean_switch_time
+from cm384model.laws.caching import (
+    block_transfer_time,
+    cache_capacity_tokens,
+    cache_traffic,
+    cache_working_set,
+    cold_start_time,
+    mean_switch_time,
+)
 
 POOL = {"block_tokens": 128, "block_latency": 100e-6, "bandwidth": 147e9}
 TIME = st.floats(0, 1e4)
@@ -42,3 +49,17 @@ def test_a_mean_lies_between_its_ends(hit, warm, cold):
     assert min(warm, cold) * (1 - 1e-12) <= mean <= max(warm, cold) * (1 + 1e-12)
     assert mean_switch_time(1, warm, cold) == warm
     assert mean_switch_time(0, warm, cold) == cold
+
+
+def test_a_pool_counted_by_hand():
+    """DeepSeek-R1 keeps 61 layers x 576 numbers of 2 bytes for a token."""
+    token = 61 * 576 * 2
+    assert cache_capacity_tokens(48, 1.5e12, 0.5, bytes_per_token=token) == pytest.approx(36e12 / token)
+    assert cache_traffic(100, 4096, 0.25, bytes_per_token=token) == pytest.approx(100 * 1024 * token)
+
+
+@given(hit=st.floats(0, 0.9))
+def test_the_working_set_is_what_a_stream_leaves_behind(hit):
+    """Ten requests per second, one second after the other, each token kept for three seconds."""
+    kept = [10 * 1000 * (1 - hit) for _second in range(3)]
+    assert cache_working_set(10, 1000, hit, 3) == pytest.approx(sum(kept))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cm384model.laws.roofline import roofline_time
+from cm384model.laws.roofline import busy_share, roofline_time
 
 TIME = st.floats(0, 1e3)
 SHARE = st.floats(0, 1)
@@ -43,3 +43,13 @@ def test_more_of_anything_takes_longer_and_more_overlap_does_not(compute, memory
 
 def test_an_empty_operator_costs_its_launch():
     assert roofline_time(0, 0, overlap=0.5, launch_latency=4e-6) == 4e-6
+
+
+@given(tasks=st.integers(1, 500), cores=st.integers(1, 48))
+def test_whole_waves_of_tasks(tasks, cores):
+    """A loop that hands out tasks, one to a core, wave after wave."""
+    waves, left = 0, tasks
+    while left > 0:
+        waves, left = waves + 1, left - cores
+    assert busy_share(tasks, cores) == pytest.approx(tasks / (waves * cores))
+    assert busy_share(tasks * cores, cores) == 1

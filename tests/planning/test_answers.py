@@ -59,6 +59,7 @@ def test_a_choice_less_never_serves_more(case, coarse, word):
         "microbatch": (without.decode.microbatches, without.prefill.microbatches) == (1, 1),
         "mtp": without.decode.draft_tokens == 0,
         "attention-tp": without.decode.attention_tp == 1,
+        "expert-tp": (without.decode.expert_tp, without.prefill.expert_tp) == (1, 1),
         "redundancy": (without.decode.redundant_experts, without.prefill.redundant_experts) == (0, 0),
         "caching": without.requests_per_s < with_it.requests_per_s,
     }

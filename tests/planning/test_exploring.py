@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cm384model.planning import space
+from cm384model.planning import layouts, space
 from cm384model.planning.request import Request, Slo
 from cm384model.prediction.case import load_case
 from cm384model.prediction.decode import DecodeDeployment, decode_step
@@ -54,6 +54,9 @@ def random_walk(seed):
             "free": limits[0] - heavy,
             "alone": 0.0,
             "prompts": 0.0,
+            "spared": 0.0,
+            "transfer": 0.0,
+            "most": np.inf,
         }
         return space.Slice(columns, {"hbm": heavy > limits[0], "tpot": cost > limits[1]})
 
@@ -112,7 +115,7 @@ def test_slices_change_nothing_in_the_planners_own_spaces(npus, tpot, ttft, reus
             patch.setattr(space, "FEW", 0)
             patch.setattr(space, "MAX_BATCH_PER_DIE", 96)
             patch.setattr(space, "MAX_DRAFT_TOKENS", 1)
-            patch.setattr(space, "ATTENTION_TP", (1.0, 2.0))
+            patch.setattr(layouts, "ATTENTION_TP", (1.0, 2.0))
             patch.setattr(space, "TOKENS_STEP", 2048)
             patch.setattr(space, "core_shares", lambda case: np.array([1 / 3, 5 / 8]))
             found.append((space.decode_space(CASE, request, npus), space.prefill_space(CASE, request, npus)))
@@ -125,7 +128,18 @@ def test_slices_change_nothing_in_the_planners_own_spaces(npus, tpot, ttft, reus
             order, others = (
                 np.lexsort((o.options.delay, o.options.rate, o.options.npus)) for o in (first, other)
             )
-            for name in ("npus", "rate", "tpot", "delay", "free", "alone", "prompts"):
+            for name in (
+                "npus",
+                "rate",
+                "tpot",
+                "delay",
+                "free",
+                "alone",
+                "prompts",
+                "spared",
+                "transfer",
+                "most",
+            ):
                 assert np.allclose(
                     vars(first.options)[name][order], vars(other.options)[name][others], rtol=1e-12, atol=0
                 ), name
@@ -250,7 +264,7 @@ def test_the_frontier_is_what_no_other_row_of_its_kind_beats(rows):
 def test_undominated_options_take_every_column_along(rows):
     kind, rate, cost = np.array(rows, dtype=float).reshape(-1, 3).T
     marks = np.arange(len(rows), dtype=float)
-    names = ("npus", "tpot", "free", "alone", "prompts")
+    names = ("npus", "tpot", "free", "alone", "prompts", "spared", "transfer", "most")
     options = space.Options(
         {"kind": kind, "mark": marks}, rate=rate, delay=cost, **dict.fromkeys(names, marks)
     )

@@ -88,6 +88,7 @@ def test_plan(model_case):
         "microbatches": best.decode.microbatches,
         "draft_tokens": best.decode.draft_tokens,
         "attention_tp": best.decode.attention_tp,
+        "expert_tp": best.decode.expert_tp,
         "redundant_experts": best.decode.redundant_experts,
     }
     if best.decode.microbatches == 2:

@@ -80,13 +80,16 @@ def test_the_terms_of_a_prefill_batch_add_up(system, prefill_values, prefill_dep
     batch = prefill_batch(system, d)
     total = sum(term.time for term in batch.terms)
     assert total - batch.hidden_time == pytest.approx(batch.batch_time, rel=1e-12)
+    stored = sum(term.time for term in batch.terms if term.name == "cache_store")
+    assert (stored > 0) == (d.reuse > 0)
     if d.microbatches == 1:
-        assert batch.hidden_time == 0
-    assert 0 <= batch.hidden_time <= total / 2
+        assert batch.hidden_time == stored
+    assert 0 <= batch.hidden_time - stored <= total / 2
     moe_layers = system.model.architecture.layers.si - system.model.architecture.dense_layers.si
-    rest = sum(term.time for term in batch.terms if term.name not in MOE_TERMS)
+    rest = sum(term.time for term in batch.terms if term.name not in MOE_TERMS) - stored
     assert moe_layers * batch.layer_time + rest == pytest.approx(batch.batch_time, rel=1e-12)
-    assert batch.throughput * batch.batch_time == pytest.approx(d.tokens_per_npu, rel=1e-12)
+    assert batch.interval == pytest.approx(batch.batch_time + stored, rel=1e-12)
+    assert batch.throughput * batch.interval == pytest.approx(d.tokens_per_npu, rel=1e-12)
 
 
 @FEW

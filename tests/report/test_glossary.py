@@ -27,6 +27,7 @@ SUFFIXES = {
     "_s": "s",
     "_bytes": "B",
     "_tokens_per_s": "tokens/s",
+    "_bytes_per_s": "B/s",
     "_tokens_per_s_per_npu": "tokens/s",
     "requests_per_s": "requests/s",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -63,6 +64,47 @@ def plan(
         float,
         typer.Option(metavar="SHARE", help="Share of prompt tokens found in the context cache."),
     ] = 0.0,
+    reuse_curve: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Hit rate by cache size, a CSV table or a trace; sizes the cache.",
+            show_default=False,
+        ),
+    ] = None,
+    reuse_rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N/s",
+            help="Requests that the sizes of the curve are for; by default the trace's own.",
+            show_default=False,
+        ),
+    ] = None,
+    cache_retention: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Time the cache keeps a token to reach --reuse; sizes the cache.",
+            show_default=False,
+        ),
+    ] = None,
+    cache_nodes: Annotated[
+        int | None,
+        typer.Option(
+            parser=options.whole("--cache-nodes"),
+            metavar="N",
+            help="Most nodes whose DRAM holds the cache; by default those of --npus.",
+            show_default=False,
+        ),
+    ] = None,
+    cache_plane: Annotated[
+        str,
+        typer.Option(
+            metavar="ub|vpc",
+            help="Network over which prefill loads from the cache.",
+            autocompletion=options.complete_words(("ub", "vpc")),
+        ),
+    ] = "ub",
     without: Annotated[
         list[str] | None,
         typer.Option(
@@ -110,7 +152,7 @@ def plan(
         str | None,
         typer.Option(
             metavar="NAME=A:B:STEP",
-            help="Plan once per value of a limit, npus, rate or any number, e.g. tpot=10ms:50ms:5ms.",
+            help="Plan once per value of a limit, npus, cache_nodes or any number: tpot=10ms:50ms:5ms.",
             show_default=False,
         ),
     ] = None,
@@ -142,6 +184,11 @@ def plan(
         "max_concurrency": max_concurrency,
         "spare_nodes": spare_nodes,
         "reuse": reuse,
+        "reuse_curve": reuse_curve,
+        "reuse_rate": reuse_rate,
+        "cache_retention": cache_retention,
+        "cache_nodes": cache_nodes,
+        "cache_plane": cache_plane,
         "without": without or (),
         "scale_out": scale_out,
         "kv_precisions": kv_precision.split(",") if kv_precision else (),

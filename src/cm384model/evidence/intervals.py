@@ -51,9 +51,13 @@ DECODE_DECISIONS = (
     "attention_aic_share",
     "draft_tokens",
     "attention_tp",
+    "expert_tp",
     "redundant_experts",
 )
-PREFILL_DECISIONS = ("ep", "tokens_per_npu", "microbatches", "redundant_experts")
+PREFILL_DECISIONS = (
+    *("ep", "tokens_per_npu", "microbatches", "attention_tp", "expert_tp", "context_parallel"),
+    *("pipeline_stages", "chunks", "redundant_experts"),
+)
 
 UNMEASURED = 0.15
 """Residual of an operator that no shipped row of this machine checks: an assumption. [-]"""
@@ -175,11 +179,11 @@ def with_operator_interval(case: Case, at: At, prediction: OperatorPrediction) -
     return replace(prediction, **_ends(found, ("time_s",), residual(case, f"op {name}", operands)))
 
 
-def with_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> PlanResult:
+def with_plan_intervals(case: Case, result: PlanResult) -> PlanResult:
     """Every plan with intervals on TPOT, TTFT and requests per second, and the winner's weakest inputs."""
     if not result.plans:
         return result
-    found = plan_uncertainties(case, result.plans, reuse)
+    found = plan_uncertainties(case, result.plans)
     error = residual(case, "decode", "")
     names = ("tpot_s", "ttft_s", "requests_per_s")
     plans = tuple(
@@ -192,18 +196,27 @@ def with_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> P
     return replace(result, plans=plans, weakest_inputs=weakest)
 
 
-def plan_uncertainties(case: Case, plans: tuple[Plan, ...], reuse: float = 0.0) -> list[Uncertainty]:
+def plan_uncertainties(case: Case, plans: tuple[Plan, ...]) -> list[Uncertainty]:
     """Effects of every input on the TPOT, the TTFT and the request rate of each plan.
 
     The pools stay as they are, and so does the share of their capacity that they serve.
     """
+    found: dict[int, Uncertainty] = {}
+    for precision in dict.fromkeys(plan.decode.kv_precision for plan in plans):
+        alike = tuple(plan for plan in plans if plan.decode.kv_precision == precision)
+        found |= zip((plan.rank for plan in alike), _uncertainties(case, alike, precision), strict=True)
+    return [found[plan.rank] for plan in plans]
+
+
+def _uncertainties(case: Case, plans: tuple[Plan, ...], kv_precision: str) -> list[Uncertainty]:
+    """The same for plans whose decode keeps its cache in one precision."""
 
     def column(value: Callable[[Plan], float]) -> np.ndarray:
         return np.array([[float(value(plan))] for plan in plans])
 
     decode_at = {name: column(attrgetter(f"decode.{name}")) for name in DECODE_DECISIONS}
-    prefill_at = {name: column(attrgetter(f"prefill.{name}")) for name in PREFILL_DECISIONS}
-    prefill_at["reuse"] = np.array(reuse)
+    prefill_at: dict[str, Any] = {name: column(attrgetter(f"prefill.{name}")) for name in PREFILL_DECISIONS}
+    prefill_at |= {"reuse": column(attrgetter("prefill.reuse")), "plane": plans[0].prefill.plane}
     output_len = case.workload.traffic.output_len
     dies = column(attrgetter("decode.dies"))
     capacity = column(attrgetter("prefill.capacity_requests_per_s"))
@@ -211,16 +224,18 @@ def plan_uncertainties(case: Case, plans: tuple[Plan, ...], reuse: float = 0.0) 
     served /= np.minimum(capacity, column(attrgetter("decode.capacity_requests_per_s")))
     # At one load the time in prefill goes with the batch.
     in_prefill = column(lambda plan: plan.ttft_s - plan.kv_transfer_s - plan.decode.step_time_s)
-    usual = prefill_outputs(case, filled_prefill(case, prefill_at))[0].batch_time
+    usual = prefill_outputs(case, filled_prefill(case, prefill_at))[0]
 
     def outputs(varied: Case) -> dict[str, Numeric]:
-        step, _ = decode_outputs(varied, filled_decode(varied, decode_at))
+        decoding = varied.with_kv_precision(kv_precision)
+        step, _ = decode_outputs(decoding, filled_decode(decoding, decode_at))
         batch, _ = prefill_outputs(varied, filled_prefill(varied, prefill_at))
         decode_rate = dies * decode_at["batch_per_die"] / (output_len.si * step.tpot)
-        prefill_rate = capacity * usual / batch.batch_time
+        prefill_rate = capacity * usual.interval / batch.interval
+        slower = batch.batch_time / usual.batch_time
         return {
             "tpot_s": step.tpot,
-            "ttft_s": in_prefill * batch.batch_time / usual + kv_transfer_time(varied) + step.step_time,
+            "ttft_s": in_prefill * slower + kv_transfer_time(decoding) + step.step_time,
             "requests_per_s": served * np.minimum(decode_rate, prefill_rate),
         }
 

@@ -71,7 +71,7 @@ GROUPS = (
     "loading",
     "serving.decode",
     "serving.end_to_end",
-    "serving.gpu",
+    "serving.nvidia",
     "other_machine",
     "other_systems",
 )

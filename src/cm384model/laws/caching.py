@@ -68,6 +68,130 @@ def block_transfer_time(
 
 
 @law
+def cache_capacity_tokens(
+    nodes: Numeric, dram_capacity: Numeric, lent_share: Numeric, *, bytes_per_token: Numeric
+) -> Numeric:
+    r"""Tokens whose KV cache the DRAM of some nodes holds.
+
+    .. math::
+        C = \frac{n\,\varphi\,M}{c}
+
+    Parameters
+    ----------
+    nodes : numeric
+        Nodes that lend DRAM to the pool, :math:`n`. [-]
+    dram_capacity : numeric
+        DRAM of one node, :math:`M`. [B]
+    lent_share : numeric
+        Part of it that the pool may fill, :math:`\varphi`. [-]
+    bytes_per_token : numeric
+        KV cache of one token over all layers, :math:`c`. [B/tokens]
+
+    Returns
+    -------
+    tokens : numeric
+        Tokens in the pool. [tokens]
+
+    Notes
+    -----
+    Valid for one copy of every block; the pool of the paper is one name space over the DRAM of
+    all nodes [1]_.
+
+    Examples
+    --------
+    >>> f"{cache_capacity_tokens(8, 1.5e12, 0.5, bytes_per_token=70272) / 1e6:.1f} M"
+    '85.4 M'
+
+    References
+    ----------
+    .. [1] zuo2025, Sec. 4.4.1.
+    """
+    return nodes * lent_share * dram_capacity / bytes_per_token
+
+
+@law
+def cache_working_set(rate: Numeric, prompt_len: Numeric, reuse: Numeric, retention: Numeric) -> Numeric:
+    r"""Tokens that a pool takes in while it keeps every token for some time.
+
+    What is found again is there already; only the rest of a prompt takes new room. It is Little's
+    law for tokens that stay :math:`T`.
+
+    .. math::
+        W = \lambda\,P\,(1 - h)\,T
+
+    Parameters
+    ----------
+    rate : numeric
+        Requests per second, :math:`\lambda`. [1/s]
+    prompt_len : numeric
+        Mean tokens of a prompt, :math:`P`. [tokens]
+    reuse : numeric
+        Share of the prompt tokens found in the pool, :math:`h`. [-]
+    retention : numeric
+        Time for which a token is kept, :math:`T`. [s]
+
+    Returns
+    -------
+    tokens : numeric
+        Tokens held at once. [tokens]
+
+    Notes
+    -----
+    Valid for a steady rate; a token that is found again is the same one and is counted once [1]_.
+
+    Examples
+    --------
+    >>> f"{cache_working_set(100, 4096, 0.5, 600) / 1e6:.1f} M"
+    '122.9 M'
+
+    References
+    ----------
+    .. [1] little1961.
+    """
+    return rate * prompt_len * (1 - reuse) * retention
+
+
+@law
+def cache_traffic(rate: Numeric, prompt_len: Numeric, share: Numeric, *, bytes_per_token: Numeric) -> Numeric:
+    r"""Bytes per second that a share of all prompt tokens moves to or from the pool.
+
+    .. math::
+        B = \lambda\,P\,s\,c
+
+    Parameters
+    ----------
+    rate : numeric
+        Requests per second, :math:`\lambda`. [1/s]
+    prompt_len : numeric
+        Mean tokens of a prompt, :math:`P`. [tokens]
+    share : numeric
+        Part of the tokens that moves, :math:`s`: the hit rate for loads; 1 for the DRAM, as what
+        is not loaded is stored. [-]
+    bytes_per_token : numeric
+        KV cache of one token over all layers, :math:`c`. [B/tokens]
+
+    Returns
+    -------
+    traffic : numeric
+        Mean traffic of the whole pool. [B/s]
+
+    Notes
+    -----
+    Valid for blocks spread evenly over the nodes of the pool, as hashing does [1]_.
+
+    Examples
+    --------
+    >>> f"{cache_traffic(300, 4096, 0.5, bytes_per_token=70272) / 1e9:.1f} GB/s"
+    '43.2 GB/s'
+
+    References
+    ----------
+    .. [1] zuo2025, Sec. 4.4.1.
+    """
+    return rate * prompt_len * share * bytes_per_token
+
+
+@law
 def cold_start_time(loads: Numeric, model_bytes: Numeric, *, bandwidth: Numeric) -> Numeric:
     r"""Time until every instance has its weights when all fetch them from one bucket.
 

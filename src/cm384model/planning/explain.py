@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,22 +15,21 @@ from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import decode_deployment, decode_outputs, filled_prefill, prefill_outputs
 from cm384model.prediction.operators import scales_out
 from cm384model.prediction.results import TermResult
-from cm384model.prediction.serving import kv_transfer_time
-from cm384model.specs.spec import replace_node
 
 
-def bound_by(case: Case, plan: Plan, reuse: float) -> str:
+def bound_by(case: Case, plan: Plan) -> str:
     """The pool that limits the rate and the largest term in it, with that term's own bound."""
     decode_limits = plan.decode.capacity_requests_per_s <= plan.prefill.capacity_requests_per_s * (1 + 1e-9)
     if decode_limits:
         d, pool = plan.decode, "decode"
-        case = replace(case, model=replace_node(case.model, "precision.kv", d.kv_precision))
+        case = case.with_kv_precision(d.kv_precision)
         deployment: dict[str, float | str] = {
             "ep": d.ep,
             "batch_per_die": d.batch_per_die,
             "microbatches": d.microbatches,
             "draft_tokens": d.draft_tokens,
             "attention_tp": d.attention_tp,
+            "expert_tp": d.expert_tp,
             "redundant_experts": d.redundant_experts,
             "scale_out": "yes",
         }
@@ -39,7 +39,8 @@ def bound_by(case: Case, plan: Plan, reuse: float) -> str:
     else:
         p, pool = plan.prefill, "prefill"
         names = ("ep", "tokens_per_npu", "microbatches", "redundant_experts")
-        given = {name: float(vars(p)[name]) for name in names} | {"reuse": reuse}
+        given: dict[str, Any] = {name: float(vars(p)[name]) for name in names}
+        given |= {"reuse": p.reuse, "plane": p.plane} | p.layout
         parts = prefill_outputs(case, filled_prefill(case, given))[0].terms
     terms = [TermResult.of(term) for term in parts]
     largest = max(terms, key=lambda term: term.time_s)
@@ -145,7 +146,7 @@ def _quickest(problem: Problem, rate: float) -> dict[str, np.ndarray] | None:
     stairs = staircase(problem, rate, problem.npus)
     delay = np.concatenate([[np.inf], stairs.delay])
     left = problem.npus - instances * d.npus[rows]
-    ttft = delay[np.searchsorted(stairs.npus, left, side="right")] + problem.transfer + d.delay[rows]
+    ttft = delay[np.searchsorted(stairs.npus, left, side="right")] + d.transfer[rows] + d.delay[rows]
     e2e = ttft + problem.output_len * d.tpot[rows]
     kept = np.isfinite(ttft) & (ttft <= slo.ttft) & (e2e <= slo.e2e)
     if not kept.any():
@@ -169,8 +170,8 @@ def _more_npus(case: Case, request: Request) -> str:
     spare, total = _spare(case, request), int(case.hardware.total_npus)
     request = replace(request, objective="npus", rate=_least_rate(request), top=1)
     decode, prefill = (space(case, request, total - spare).options for space in (decode_space, prefill_space))
-    transfer, output_len = float(kv_transfer_time(case)), float(case.workload.traffic.output_len.si)
-    found = best_pools(Problem(request, total - spare, transfer, output_len, decode, prefill))
+    output_len = float(case.workload.traffic.output_len.si)
+    found = best_pools(Problem(request, total - spare, output_len, decode, prefill))
     if not len(found):
         beyond = scales_out(case.hardware) and not request.scale_out
         hint = _more_npus(case, replace(request, scale_out=True)) if beyond else ""

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from cm384model.planning.caching import with_nodes
 from cm384model.planning.pairs import Problem, highest_rate
 from cm384model.planning.request import Request
 from cm384model.planning.results import Marginal, Plan
 from cm384model.planning.space import decode_space, prefill_space
 from cm384model.prediction.case import Case
-from cm384model.prediction.serving import kv_transfer_time
 
 Change = Callable[[Case, Request, int], tuple[Case, Request, int]]
 
@@ -24,7 +24,7 @@ def marginals(case: Case, request: Request, npus: int, plan: Plan) -> tuple[str,
     """What binds the winner, and the change of its request rate under each single change.
 
     Under every change the request is planned again, with everything free but the instance sizes,
-    attention TP and redundancy, which stay the winner's.
+    layouts and redundancy, which stay the winner's.
     """
     request = replace(request, objective="throughput", top=1)
     base = _rate(case, request, npus, plan)
@@ -32,7 +32,7 @@ def marginals(case: Case, request: Request, npus: int, plan: Plan) -> tuple[str,
         return "", ()
     found = [
         Marginal(name, _rate(*change(case, request, npus), plan) / base - 1)
-        for name, change in changes(case).items()
+        for name, change in (changes(case) | cache_changes(plan)).items()
     ]
     limits = [m for m in found if m.change.startswith(LIMITS) and m.requests_per_s_change > NOTHING]
     strongest = max(limits, key=lambda m: m.requests_per_s_change, default=None)
@@ -64,6 +64,20 @@ def changes(case: Case) -> dict[str, Change]:
     }
 
 
+def cache_changes(plan: Plan) -> dict[str, Change]:
+    """One node of DRAM more and one less, beside the pool of a plan that has one."""
+    if plan.cache is None:
+        return {}
+    nodes = plan.cache.nodes
+    found = {"cache node +1": _cache_nodes(max(nodes + 1, plan.cache.limit_nodes), plan)}
+    return found | ({"cache node -1": _cache_nodes(nodes - 1, plan)} if nodes else {})
+
+
+def _cache_nodes(nodes: int, plan: Plan) -> Change:
+    rate = plan.requests_per_s
+    return lambda case, request, npus: (case, with_nodes(case, request, nodes, rate), npus)
+
+
 def _scaled(paths: list[str], factor: float) -> Change:
     def change(case: Case, request: Request, npus: int) -> tuple[Case, Request, int]:
         for path in paths:
@@ -80,7 +94,7 @@ def _one_node_more(case: Case, request: Request, npus: int) -> tuple[Case, Reque
 
 
 def _rate(case: Case, request: Request, npus: int, plan: Plan) -> float:
-    """Requests per second with the winner's instance sizes, attention TP and redundancy."""
+    """Requests per second with the winner's instance sizes, layouts and redundancy."""
     d, p = plan.decode, plan.prefill
     decode = decode_space(
         case,
@@ -89,6 +103,7 @@ def _rate(case: Case, request: Request, npus: int, plan: Plan) -> float:
         {
             "ep": np.array([float(d.ep)]),
             "attention_tp": np.array([float(d.attention_tp)]),
+            "expert_tp": np.array([float(d.expert_tp)]),
             "redundant_experts": np.array([float(d.redundant_experts)]),
         },
     )
@@ -97,6 +112,7 @@ def _rate(case: Case, request: Request, npus: int, plan: Plan) -> float:
         request,
         npus,
         {"ep": np.array([float(p.ep)]), "redundant_experts": np.array([float(p.redundant_experts)])},
+        [p.layout],
     )
-    output_len, transfer = float(case.workload.traffic.output_len.si), float(kv_transfer_time(case))
-    return highest_rate(Problem(request, npus, transfer, output_len, decode.options, prefill.options))
+    output_len = float(case.workload.traffic.output_len.si)
+    return highest_rate(Problem(request, npus, output_len, decode.options, prefill.options))

@@ -48,7 +48,7 @@ def best_mix(problem: Problem, winner: Pools) -> Mixed | None:
     prefill_npus = problem.prefill.npus[option]
     counts = np.arange(1, int(problem.npus // prefill_npus) + 1)
     each_prefill = sustained_rate(problem, np.array([option]), problem.budget(np.array([first])))
-    sustained = counts * float(each_prefill[0])
+    sustained = np.minimum(counts * float(each_prefill[0]), problem.prefill.most[option])
     columns = len(sizes) + len(counts) + 1
     decode_row, prefill_row, choice_row, npus_row, flight_row = np.zeros((5, columns))
     decode_row[: len(sizes)], decode_row[-1] = rates, -1

@@ -60,7 +60,6 @@ class Problem:
 
     request: Request
     npus: int
-    transfer: float
     output_len: float
     decode: Options
     prefill: Options
@@ -68,7 +67,7 @@ class Problem:
     def budget(self, rows: np.ndarray) -> np.ndarray:
         """What is left of TTFT for queueing and prefill beside each decode option. [s]"""
         slo, decode = self.request.slo, self.decode
-        after = self.transfer + decode.delay[rows]
+        after = decode.transfer[rows] + decode.delay[rows]
         limit = np.minimum(slo.ttft, slo.e2e - self.output_len * decode.tpot[rows])
         left: np.ndarray = limit - after
         return left
@@ -79,7 +78,7 @@ class Problem:
         return most
 
     def prefill_delay(self, rate: Numeric, option: np.ndarray, instances: Numeric) -> np.ndarray:
-        """Mean queueing and prefill time of a pool at a rate. [s]"""
+        """Mean queueing and prefill time of a pool at a rate, infinite above what its cache carries. [s]"""
         p = self.prefill
         delay: np.ndarray = prefill_delay(
             rate,
@@ -88,7 +87,7 @@ class Problem:
             full_time=p.delay[option],
             alone_time=p.alone[option],
         )
-        return delay
+        return np.where(rate <= p.most[option] * (1 + 1e-12), delay - p.spared[option], np.inf)
 
     def ttft_p95(self, pools: Pools) -> np.ndarray:
         """95th percentile of TTFT of each combination. [s]"""
@@ -100,7 +99,8 @@ class Problem:
             full_time=p.delay[option],
             alone_time=p.alone[option],
         )
-        ttft: np.ndarray = delay + self.transfer + self.decode.delay[pools.decode.astype(int)]
+        decode, beside = self.decode, pools.decode.astype(int)
+        ttft: np.ndarray = delay - p.spared[option] + decode.transfer[beside] + decode.delay[beside]
         return ttft
 
 
@@ -192,7 +192,7 @@ def _completed(problem: Problem, decode: np.ndarray, instances: np.ndarray, rate
         fits = total <= problem.npus
         rows, step, total = rows[fits], step[fits], total[fits]
         option = decode[rows]
-        ttft = stairs.delay[step] + problem.transfer + problem.decode.delay[option]
+        ttft = stairs.delay[step] + problem.decode.transfer[option] + problem.decode.delay[option]
         parts.append(
             Pools(
                 option,
@@ -283,8 +283,8 @@ def _rated(problem: Problem) -> Rated:
 
 def _best_within(problem: Problem, npus: np.ndarray, rates: np.ndarray) -> np.ndarray:
     """Highest rate of a prefill pool within each number of NPUs, for each set of instance rates. [1/s]"""
-    instances = np.floor(npus[:, np.newaxis] / problem.prefill.npus)
-    return np.stack([np.max(instances * each, axis=1) for each in rates])
+    instances, carried = np.floor(npus[:, np.newaxis] / problem.prefill.npus), problem.prefill.most
+    return np.stack([np.max(np.minimum(instances * each, carried), axis=1) for each in rates])
 
 
 def _floor(problem: Problem, decode: np.ndarray, rate: np.ndarray) -> np.ndarray:
@@ -346,18 +346,21 @@ def _sustained(
     beside each decode pool or beside any.
     """
     floor, npus, rate = floor * (1 - 1e-12), problem.prefill.npus, np.zeros(len(decode))
-    roomiest = np.floor(left.max() / npus)
-    worth = np.flatnonzero((roomiest > 0) & (roomiest * most.max(axis=0) >= floor.min()))
+    carried, roomiest = problem.prefill.most, np.floor(left.max() / npus)
+    highest = np.minimum(roomiest * most.max(axis=0), carried)
+    worth = np.flatnonzero((roomiest > 0) & (highest >= floor.min()))
     instances = np.floor(left[:, np.newaxis] / npus[worth])
-    row, column = np.nonzero((instances * most[:, worth] >= floor[:, np.newaxis]) & (instances > 0))
+    highest = np.minimum(instances * most[:, worth], carried[worth])
+    row, column = np.nonzero((highest >= floor[:, np.newaxis]) & (instances > 0))
     number, option, budget = instances[row, column], worth[column], problem.budget(decode[row])
     low, high = np.zeros(len(row)), problem.prefill.rate[option]
+    limit = np.minimum(offered[row], carried[option])
     for _ in range(BISECTIONS // ROUND):
         low, high = _halved(problem, option, budget, low, high, ROUND)
-        np.maximum.at(rate, row, np.minimum(offered[row], number * low))
-        hopeful = np.minimum(offered[row], number * high) > np.maximum(rate, floor)[row]
-        row, number, option, budget, low, high = (
-            column[hopeful] for column in (row, number, option, budget, low, high)
+        np.maximum.at(rate, row, np.minimum(limit, number * low))
+        hopeful = np.minimum(limit, number * high) > np.maximum(rate, floor)[row]
+        row, number, option, budget, limit, low, high = (
+            column[hopeful] for column in (row, number, option, budget, limit, low, high)
         )
     return rate
 

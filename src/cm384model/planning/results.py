@@ -18,6 +18,7 @@ class DecodePool:
     attention_aic_share: float
     draft_tokens: int
     attention_tp: int
+    expert_tp: int
     redundant_experts: int
     kv_precision: str
     instances: int
@@ -37,7 +38,14 @@ class PrefillPool:
     ep: int
     tokens_per_npu: int
     microbatches: int
+    attention_tp: int
+    expert_tp: int
+    context_parallel: int
+    pipeline_stages: int
+    chunks: int
     redundant_experts: int
+    reuse: float
+    plane: str
     instances: int
     npus: int
     dies: int
@@ -47,6 +55,30 @@ class PrefillPool:
     capacity_requests_per_s: float
     utilisation: float
     free_bytes: float
+
+    @property
+    def layout(self) -> dict[str, float]:
+        """How the dies of an instance share the model, as a prefill deployment takes it."""
+        names = ("attention_tp", "expert_tp", "context_parallel", "pipeline_stages", "chunks")
+        return {name: float(getattr(self, name)) for name in names}
+
+
+@dataclass(frozen=True)
+class CachePool:
+    """The nodes whose DRAM holds the context cache of a plan, as few as carry it."""
+
+    nodes: int
+    limit_nodes: int
+    capacity_bytes: float
+    capacity_tokens: float
+    capacity_blocks: float
+    hit_rate: float
+    retention_s: float
+    load_bytes_per_s: float
+    load_limit_bytes_per_s: float
+    dram_bytes_per_s: float
+    dram_limit_bytes_per_s: float
+    bound_by: str
 
 
 @dataclass(frozen=True)
@@ -77,6 +109,7 @@ class Plan:
     ttft_s_high: float | None = None
     requests_per_s_low: float | None = None
     requests_per_s_high: float | None = None
+    cache: CachePool | None = None
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from cm384model.planning.cache_pool import best_with_cache
+from cm384model.planning.caching import cache_levels, finer, with_both
 from cm384model.planning.colocated import colocated_plans
 from cm384model.planning.explain import bound_by, less_than_a_node, runner_up, why_infeasible
 from cm384model.planning.marginal import marginals
 from cm384model.planning.mixed import best_mix
-from cm384model.planning.pairs import Pools, Problem, best_pools
+from cm384model.planning.pairs import Pools, Problem
 from cm384model.planning.request import Request
 from cm384model.planning.results import (
     DecodePool,
@@ -22,11 +24,10 @@ from cm384model.planning.results import (
     PlanResult,
     PrefillPool,
 )
-from cm384model.planning.space import Explored, Progress, decode_space, prefill_space, reuse_of
+from cm384model.planning.space import Explored, Options, Progress, decode_space, prefill_space
 from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import filled_decode
 from cm384model.prediction.scale_out import exchange_times
-from cm384model.prediction.serving import kv_transfer_time
 
 FRONTIER_POINTS = 24
 USUAL_BATCH = 32.0
@@ -86,11 +87,19 @@ def _pools_apart(
     """The best plans with pools of prefill and of decode instances."""
     decode = decode_space(case, request, npus, progress=progress)
     prefill = prefill_space(case, request, npus)
-    problem = problem_of(case, request, npus, decode, prefill)
-    pools = best_pools(problem)
+    every = problem_of(case, request, npus, decode, prefill)
+    problem, pools = best_with_cache(every, cache_levels(case, request))
     spaces = {"decode": decode, "prefill": prefill}
     if not len(pools):
-        return _result(case, request, (), spaces, why_infeasible(case, problem, decode, prefill), started)
+        return _result(case, request, (), spaces, why_infeasible(case, every, decode, prefill), started)
+    closer = finer(case, request, float(problem.prefill.axes["reuse"][int(pools.prefill[0])]))
+    if closer is not None:
+        spaces["finer_prefill"] = prefill_space(case, closer, npus)
+        request = with_both(request, closer)
+        options = Options.joined([problem.prefill, spaces["finer_prefill"].options])
+        problem = replace(problem, request=request, prefill=options)
+        sure = float(pools.rate.min()) if len(pools) == request.top else 0.0
+        problem, pools = best_with_cache(problem, cache_levels(case, request), sure)
     plans = plans_of(case, problem, pools)
     result = _result(case, request, plans, spaces, None, started)
     binding, values = marginals(case, request, npus, plans[0])
@@ -99,7 +108,7 @@ def _pools_apart(
         binding=binding,
         marginals=values,
         runner_up=runner_up(plans),
-        frontier=frontier_of(case, problem) if frontier else (),
+        frontier=frontier_of(case, every) if frontier else (),
         mixed=mixed_of(problem, pools) if mixed else None,
         elapsed_s=time.perf_counter() - started,
     )
@@ -125,8 +134,8 @@ def plan_notes(case: Case, request: Request) -> tuple[str, ...]:
 
 def problem_of(case: Case, request: Request, npus: int, decode: Explored, prefill: Explored) -> Problem:
     """What the pools are chosen from and what they must keep."""
-    transfer, output_len = float(kv_transfer_time(case)), float(case.workload.traffic.output_len.si)
-    return Problem(request, npus, transfer, output_len, decode.options, prefill.options)
+    output_len = float(case.workload.traffic.output_len.si)
+    return Problem(request, npus, output_len, decode.options, prefill.options)
 
 
 def mixed_of(problem: Problem, pools: Pools) -> MixedPools | None:
@@ -145,15 +154,16 @@ def mixed_of(problem: Problem, pools: Pools) -> MixedPools | None:
 
 def frontier_of(case: Case, problem: Problem) -> tuple[FrontierPoint, ...]:
     """Most requests per second as a function of the TPOT limit, up to the limit given."""
-    tpot = problem.decode.tpot
+    tpot, levels = problem.decode.tpot, cache_levels(case, problem.request)
     points: list[FrontierPoint] = []
     for limit in np.geomspace(tpot.min(), tpot.max(), FRONTIER_POINTS):
         rows = np.flatnonzero(tpot <= limit * (1 + 1e-12))
         request = replace(problem.request, objective="throughput", top=1)
-        best = best_pools(replace(problem, request=request, decode=problem.decode.take(rows)))
+        within = replace(problem, request=request, decode=problem.decode.take(rows))
+        within, best = best_with_cache(within, levels)
         if not len(best):
             continue
-        plan = plans_of(case, replace(problem, request=request, decode=problem.decode.take(rows)), best)[0]
+        plan = plans_of(case, within, best)[0]
         if points and plan.requests_per_s <= points[-1].requests_per_s:
             continue
         points.append(
@@ -208,7 +218,7 @@ def _result(
 def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
     """Combinations as plans, in their order."""
     plans: list[Plan] = []
-    reuse, ttft_p95 = reuse_of(problem.request), problem.ttft_p95(pools)
+    levels, ttft_p95 = cache_levels(case, problem.request), problem.ttft_p95(pools)
     for row in range(len(pools)):
         rate, tpot, ttft = (float(column[row]) for column in (pools.rate, pools.tpot, pools.ttft))
         decode = _decode_pool(case, problem, int(pools.decode[row]), int(pools.decode_instances[row]), rate)
@@ -229,15 +239,16 @@ def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
             e2e_s=ttft + problem.output_len * tpot,
             tpot_slack_s=problem.request.slo.tpot - tpot,
             ttft_slack_s=problem.request.slo.ttft - ttft,
-            kv_transfer_s=problem.transfer,
+            kv_transfer_s=float(problem.decode.transfer[int(pools.decode[row])]),
             requests_per_s=rate,
             throughput_tokens_per_s_per_npu=rate * problem.output_len / used,
             throughput_tokens_per_s=rate * problem.output_len,
             concurrency=rate * problem.output_len * tpot,
             relative=_relative(problem, first, rate, used, tpot),
             bound_by="",
+            cache=levels.pool(case, problem.request, prefill.reuse, rate),
         )
-        plans.append(replace(plan, bound_by=bound_by(case, plan, reuse)))
+        plans.append(replace(plan, bound_by=bound_by(case, plan)))
     return tuple(plans)
 
 
@@ -263,6 +274,7 @@ def _decode_pool(case: Case, problem: Problem, row: int, instances: int, rate: f
         attention_aic_share=share,
         draft_tokens=int(at["draft_tokens"]),
         attention_tp=int(at["attention_tp"]),
+        expert_tp=int(at["expert_tp"]),
         redundant_experts=int(at["redundant_experts"]),
         kv_precision=str(at["kv_precision"]),
         instances=instances,
@@ -287,7 +299,14 @@ def _prefill_pool(case: Case, problem: Problem, row: int, instances: int, rate: 
         ep=int(at["ep"]),
         tokens_per_npu=int(at["tokens_per_npu"]),
         microbatches=int(at["microbatches"]),
+        attention_tp=int(at["attention_tp"]),
+        expert_tp=int(at["expert_tp"]),
+        context_parallel=int(at["context_parallel"]),
+        pipeline_stages=int(at["pipeline_stages"]),
+        chunks=int(at["chunks"]),
         redundant_experts=int(at["redundant_experts"]),
+        reuse=float(at["reuse"]),
+        plane=problem.request.cache_plane,
         instances=instances,
         npus=npus * instances,
         dies=int(at["ep"]) * instances,

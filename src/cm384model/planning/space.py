@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from cm384model.numeric import Numeric
+from cm384model.planning.caching import cache_levels
+from cm384model.planning.layouts import Layout, decode_axes, prefill_layouts, sharing_npus
 from cm384model.planning.request import Request
 from cm384model.prediction.case import Case
 from cm384model.prediction.decode import DecodeDeployment, decode_step
 from cm384model.prediction.evaluate import core_shares
 from cm384model.prediction.prefill import PrefillDeployment, prefill_batch
-from cm384model.specs.spec import replace_node
+from cm384model.prediction.serving import kv_transfer_time
 
 CHUNK = 100_000
 """Candidates evaluated at once: their arrays stay in the processor's cache. [-]"""
@@ -34,7 +36,6 @@ FEW = 5_000
 
 MAX_BATCH_PER_DIE = 512
 MAX_DRAFT_TOKENS = 3
-ATTENTION_TP = (1.0, 2.0, 4.0)
 MAX_TOKENS_PER_NPU = 65536
 TOKENS_STEP = 1024
 
@@ -61,6 +62,12 @@ class Options:
         Prefill of one prompt alone; zero for decode. [s]
     prompts : array
         Prompts of a full prefill batch; zero for decode. [-]
+    spared : array
+        What a prompt's own batch stores after its first token, at least; zero for decode. [s]
+    transfer : array
+        Hand-over of the KV cache to decode; zero for prefill. [s]
+    most : array
+        Requests per second that the context cache carries for all instances; infinite for decode. [1/s]
     """
 
     axes: dict[str, np.ndarray]
@@ -71,6 +78,9 @@ class Options:
     free: np.ndarray
     alone: np.ndarray
     prompts: np.ndarray
+    spared: np.ndarray
+    transfer: np.ndarray
+    most: np.ndarray
 
     def __len__(self) -> int:
         return len(self.npus)
@@ -215,7 +225,7 @@ def _options(
 
 def _no_options(names: list[str]) -> Options:
     empty = np.zeros(0)
-    columns = ("npus", "rate", "tpot", "delay", "free", "alone", "prompts")
+    columns = [column.name for column in fields(Options) if column.name != "axes"]
     return Options(dict.fromkeys(names, empty), **dict.fromkeys(columns, empty))
 
 
@@ -281,26 +291,31 @@ Only = dict[str, np.ndarray]
 
 
 def reuse_of(request: Request) -> float:
-    """Share of the prompt tokens that the cache may serve. [-]"""
+    """Share of the prompt tokens that a cache without a size may serve. [-]"""
     return 0.0 if "caching" in request.without else request.reuse
 
 
 def decode_space(
     case: Case, request: Request, npus: int, only: Only | None = None, progress: Progress | None = None
 ) -> Explored:
-    """All decode deployments: EP x requests x schedule x drafts x attention TP x redundancy x KV precision.
+    """All decode deployments: EP x requests x schedule x drafts x TP x redundancy x KV precision.
 
     The schedule axis is "serial" (share 1), then two microbatches with each split of the cores.
-    With draft tokens given, step time and TPOT fall together, so they make the kind.
+    With draft tokens given, step time and TPOT fall together, so they make the kind; each precision
+    has its own hand-over to decode, so none replaces an option of another.
     """
     precisions = request.kv_precisions or (case.model.precision.kv,)
     explored = [
         _decode_space(case, request, npus, precision, only or {}, progress) for precision in precisions
     ]
+    return _together(explored)
+
+
+def _together(explored: list[Explored]) -> Explored:
+    """Several spaces as one."""
     if len(explored) == 1:
         return explored[0]
     rejected = sum((Counter(e.rejected) for e in explored), Counter())
-    options = undominated(Options.joined([e.options for e in explored]), ("ep", "draft_tokens"))
     nearest = {
         "free": max(e.nearest["free"] for e in explored),
         "tpot": min(e.nearest.get("tpot", np.inf) for e in explored),
@@ -309,20 +324,28 @@ def decode_space(
     size, evaluated, feasible = (
         sum(getattr(e, n) for e in explored) for n in ("size", "evaluated", "feasible")
     )
+    options = Options.joined([e.options for e in explored])
     return Explored(size, evaluated, feasible, dict(rejected), options, nearest)
 
 
 def _decode_space(
     case: Case, request: Request, npus: int, kv_precision: str, only: Only, progress: Progress | None
 ) -> Explored:
-    case = replace(case, model=replace_node(case.model, "precision.kv", kv_precision))
+    case = case.with_kv_precision(kv_precision)
+    transfer = kv_transfer_time(case)
     system, acceptance = case.system, case.workload.serving.acceptance.si
     balance, output_len = case.workload.serving.balance, case.workload.traffic.output_len.si
     drafting = case.model.architecture.mtp_layers.si > 0 and "mtp" not in request.without
     shares = np.zeros(0) if "microbatch" in request.without else core_shares(case)
 
     def evaluate(
-        ep: Numeric, batch: Numeric, share: Numeric, draft: Numeric, tp: Numeric, redundant: Numeric
+        ep: Numeric,
+        batch: Numeric,
+        share: Numeric,
+        draft: Numeric,
+        tp: Numeric,
+        expert_tp: Numeric,
+        redundant: Numeric,
     ) -> Slice:
         microbatches = np.where(share < 1, 2.0, 1.0)
         deployment = DecodeDeployment(
@@ -336,6 +359,7 @@ def _decode_space(
             imbalance=case.imbalance(balance, redundant),
             redundant_experts=redundant,
             attention_tp=tp,
+            expert_tp=expert_tp,
         )
         step = decode_step(system, deployment)
         columns = {
@@ -346,6 +370,9 @@ def _decode_space(
             "free": step.memory.free,
             "alone": 0.0,
             "prompts": 0.0,
+            "spared": 0.0,
+            "transfer": transfer,
+            "most": np.inf,
         }
         return Slice(columns, {"hbm": step.memory.free < 0, "tpot": step.tpot > request.slo.tpot})
 
@@ -354,7 +381,7 @@ def _decode_space(
         "batch_per_die": np.arange(1, MAX_BATCH_PER_DIE + 1, dtype=float),
         "attention_aic_share": np.concatenate([[1.0], shares]),
         "draft_tokens": np.arange(0, MAX_DRAFT_TOKENS + 1 if drafting else 1, dtype=float),
-        "attention_tp": np.array([1.0] if "attention-tp" in request.without else ATTENTION_TP),
+        **decode_axes(case, request),
         "redundant_experts": redundancies(case, request),
     }
     found = explore(axes | only, "batch_per_die", ("ep", "draft_tokens"), evaluate, progress)
@@ -364,8 +391,48 @@ def _decode_space(
     )
 
 
-def prefill_space(case: Case, request: Request, npus: int, only: Only | None = None) -> Explored:
-    """All prefill deployments: EP x tokens per NPU x microbatches x redundancy.
+def prefill_space(
+    case: Case,
+    request: Request,
+    npus: int,
+    only: Only | None = None,
+    layouts: list[Layout] | None = None,
+) -> Explored:
+    """All prefill deployments: layout x EP x tokens per NPU x microbatches x redundancy.
+
+    Of several layouts for as many prompts in an instance of one size those are dropped in which both a
+    full batch and a prompt alone take longer than in another.
+    """
+    explored = []
+    for layout in layouts or prefill_layouts(case, request):
+        found = _prefill_space(case, request, npus, only or {}, layout)
+        columns = {name: np.full(len(found.options), value) for name, value in layout.items()}
+        options = replace(found.options, axes=found.options.axes | columns)
+        explored.append(replace(found, options=options))
+    together = _together(explored)
+    return together if len(explored) == 1 else replace(together, options=_quick_layouts(together.options))
+
+
+def _quick_layouts(options: Options) -> Options:
+    """Options that no other of as many prompts and stages beats in both a full batch and a prompt alone.
+
+    With a cache and with stages what is spared goes with the tokens and with the dies that share a
+    prompt, so only options alike in these compete.
+    """
+    axes = options.axes
+    sharing = np.where(axes["context_parallel"] > 0, axes["attention_tp"] * axes["context_parallel"], 0.0)
+    apart = (axes["reuse"] > 0) | (axes["pipeline_stages"] > 1)
+    columns = [axes[name] for name in ("ep", "pipeline_stages", "chunks", "reuse")]
+    columns += [options.prompts, *(np.where(apart, own, 0.0) for own in (axes["tokens_per_npu"], sharing))]
+    keys = np.zeros(len(options))
+    for column in columns:
+        values, codes = np.unique(column, return_inverse=True)
+        keys = keys * len(values) + codes
+    return options.take(frontier(keys, -options.delay, options.alone))
+
+
+def _prefill_space(case: Case, request: Request, npus: int, only: Only, layout: Layout) -> Explored:
+    """All prefill deployments of one layout: EP x tokens x microbatches x redundancy x hit rate of the cache.
 
     A batch that holds less than a prompt is a chunk of it: the prompt takes several. Every
     deployment is of its own kind, so none is dropped: in the queue a slower batch can be the
@@ -374,10 +441,12 @@ def prefill_space(case: Case, request: Request, npus: int, only: Only | None = N
     """
     system, prompt_len = case.system, case.workload.traffic.prompt_len.si
     balance = case.workload.serving.balance
-    reuse = reuse_of(request)
+    levels = cache_levels(case, request)
     halves = [1.0] if "microbatch" in request.without else [1.0, 2.0]
 
-    def batch_of(ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric, redundant: Numeric) -> Any:
+    def batch_of(
+        ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric, redundant: Numeric, reuse: Numeric
+    ) -> Any:
         deployment = PrefillDeployment(
             ep=ep,
             tokens_per_npu=tokens_per_npu,
@@ -386,23 +455,32 @@ def prefill_space(case: Case, request: Request, npus: int, only: Only | None = N
             imbalance=case.imbalance(balance, redundant),
             redundant_experts=redundant,
             reuse=reuse,
+            **layout,
+            plane=request.cache_plane,
         )
         return prefill_batch(system, deployment)
 
-    def evaluate(ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric, redundant: Numeric) -> Slice:
+    def evaluate(
+        ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric, redundant: Numeric, reuse: Numeric
+    ) -> Slice:
         npus_each = ep / case.hardware.dies_per_npu
-        batch = batch_of(ep, tokens_per_npu, microbatches, redundant)
-        prompts = tokens_per_npu * npus_each / prompt_len
-        one = np.minimum(prompt_len / npus_each, tokens_per_npu)
-        chunks = np.ceil(prompt_len / (tokens_per_npu * npus_each))
+        batch = batch_of(ep, tokens_per_npu, microbatches, redundant, reuse)
+        sharing = sharing_npus(case, layout, npus_each)
+        prompts, groups = tokens_per_npu * npus_each / prompt_len, npus_each / sharing
+        one = np.minimum(prompt_len / sharing, tokens_per_npu)
+        single = batch_of(ep, one, microbatches, redundant, reuse)
+        chunks = np.ceil(prompt_len / (tokens_per_npu * sharing))
         columns = {
             "npus": npus_each,
-            "rate": np.where(prompts < 1, 1 / chunks, prompts) / batch.batch_time,
+            "rate": np.where(prompts < groups, groups / chunks, prompts) / batch.interval,
             "tpot": 0.0,
-            "delay": chunks * batch.batch_time,
+            "delay": chunks * batch.interval,
             "free": batch.memory.free,
-            "alone": chunks * batch_of(ep, one, microbatches, redundant).batch_time,
-            "prompts": prompts,
+            "alone": chunks * single.interval,
+            "spared": single.interval - single.batch_time,
+            "prompts": np.where(prompts < groups, np.where(groups > 1, groups, prompts), prompts),
+            "transfer": 0.0,
+            "most": levels.most_rate[np.searchsorted(levels.reuse, reuse)],
         }
         return Slice(columns, {"hbm": batch.memory.free < 0})
 
@@ -411,5 +489,6 @@ def prefill_space(case: Case, request: Request, npus: int, only: Only | None = N
         "tokens_per_npu": TOKENS_STEP * np.arange(1, MAX_TOKENS_PER_NPU // TOKENS_STEP + 1, dtype=float),
         "microbatches": np.array(halves),
         "redundant_experts": redundancies(case, request),
+        "reuse": levels.reuse,
     }
-    return explore(axes | (only or {}), "tokens_per_npu", tuple(axes), evaluate)
+    return explore(axes | only, "tokens_per_npu", tuple(axes), evaluate)

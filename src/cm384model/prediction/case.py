@@ -17,7 +17,7 @@ from cm384model.specs.load import load_engine, load_hardware, load_model, load_m
 from cm384model.specs.model import Model
 from cm384model.specs.overrides import apply_overrides
 from cm384model.specs.quantity import Quantity
-from cm384model.specs.spec import node_at, replace_value
+from cm384model.specs.spec import node_at, replace_node, replace_value
 from cm384model.specs.workload import Workload
 
 DEFAULT_HARDWARE = "cloudmatrix384"
@@ -76,6 +76,10 @@ class Case:
         if not isinstance(node, Quantity):
             raise SpecError.of(f"{path} is no number")
         return node
+
+    def with_kv_precision(self, precision: str) -> Case:
+        """The case with its KV cache in another precision."""
+        return replace(self, model=replace_node(self.model, "precision.kv", precision))
 
     def replaced(self, path: str, value: Numeric) -> Case:
         """The case with one number at another value in SI units: a number, or an array for many at once.

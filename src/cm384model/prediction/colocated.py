@@ -11,7 +11,7 @@ from cm384model.laws.colocated import colocated_decode_time, request_rate, wave_
 from cm384model.laws.mtp import expected_tokens
 from cm384model.numeric import Numeric
 from cm384model.prediction.decode import DecodeDeployment, DecodeStep, decode_step
-from cm384model.prediction.memory import Memory, attention_ranks
+from cm384model.prediction.memory import Memory, prompt_dies
 from cm384model.prediction.prefill import PrefillBatch, PrefillDeployment, prefill_batch
 from cm384model.prediction.system import System
 from cm384model.prediction.terms import Term, merged
@@ -107,8 +107,8 @@ def colocated_serving(system: System, deployment: ColocatedDeployment) -> Coloca
     npus = d.decode.ep / system.hardware.npu.dies.si
     chunks, steps = chunks_of(system, d), (d.output_len - 1) / step.tokens_per_step
     concurrency = d.decode.batch_per_die * d.decode.ep * (1 + (chunks - 1) / steps)
-    held = d.prefill.tokens_per_npu * npus / d.prefill.prompt_len
-    together = np.minimum(np.maximum(held, 1.0), concurrency)
+    held = np.maximum(prompts_at_once(system, d.prefill), 1.0) * prompt_groups(system, d.prefill)
+    together = np.minimum(held, concurrency)
     prefill_time = chunks * batch.batch_time / together
     ttft = chunks * batch.batch_time + (chunks - 1) * step.step_time
     decode_time = colocated_decode_time(
@@ -142,22 +142,20 @@ def colocated_serving(system: System, deployment: ColocatedDeployment) -> Coloca
     )
 
 
+def prompts_at_once(system: System, prefill: PrefillDeployment) -> Numeric:
+    """Prompts in a batch of one group of dies; a chunk is a part of one. [-]"""
+    npus = prompt_dies(system, prefill) / system.hardware.npu.dies.si
+    return prefill.tokens_per_npu * npus / prefill.prompt_len
+
+
 def chunks_of(system: System, deployment: ColocatedDeployment) -> Numeric:
     """Prefill batches that a prompt takes; 1 where a batch holds a prompt or more. [-]"""
-    p, npus = deployment.prefill, deployment.prefill.ep / system.hardware.npu.dies.si
-    part = p.tokens_per_npu * npus / p.prompt_len
-    return np.maximum(np.ceil(1 / part - ROUNDING), 1.0)
+    return np.maximum(np.ceil(1 / prompts_at_once(system, deployment.prefill) - ROUNDING), 1.0)
 
 
 def prompt_groups(system: System, prefill: PrefillDeployment) -> Numeric:
     """Groups of dies that have prompts of their own, each busy with one at least. [-]"""
-    d, tp = prefill, 1.0 if prefill.attention_tp is None else prefill.attention_tp
-    shared = np.where(
-        np.equal(d.context_parallel, 0),
-        attention_ranks(system, d.ep / d.pipeline_stages),
-        tp * d.context_parallel,
-    )
-    return d.ep / d.pipeline_stages / np.maximum(shared, tp)
+    return prefill.ep / prompt_dies(system, prefill)
 
 
 def with_concurrency(

@@ -93,24 +93,25 @@ def _prefill(
     case: Case, given: Mapping[str, Any], instances: Numeric, prompt_len: Numeric
 ) -> tuple[Numeric, Numeric]:
     """Time between prompts of the pool, and of one prompt alone. [s]"""
-    ep = given["prefill_ep"]
+    ep, stages = given["prefill_ep"], given.get("prefill_stages", 1.0)
     splits = attention_of(case.model).SPLITS_PREFILL
     tp = given.get("prefill_tp", 1.0) if splits else 1.0
-    prompts = ep / np.maximum(attention_ranks(case.system, ep), tp)
+    parts = given.get("prefill_context_parallel", 0.0)
+    ranks = attention_ranks(case.system, ep) if parts == 0 else tp * parts
+    prompts = ep / stages / np.maximum(ranks, tp)
+    names = ("balance", "imbalance", "reuse", "redundant_experts")
     batch = prefill_batch(
         case.system,
         filled_prefill(
             case,
             {
-                **{
-                    name: given[name]
-                    for name in ("balance", "imbalance", "reuse", "redundant_experts")
-                    if name in given
-                },
+                **{name: given[name] for name in names if name in given},
                 "ep": ep,
                 "tokens_per_npu": prompts * prompt_len * case.hardware.dies_per_npu / ep,
                 "microbatches": 1.0,
                 "attention_tp": tp,
+                "context_parallel": parts,
+                "pipeline_stages": stages,
             },
         ),
     )

@@ -13,7 +13,7 @@ from cm384model.prediction import operators, single
 from cm384model.prediction.case import Case
 from cm384model.prediction.decode import DecodeDeployment, DecodeStep, decode_step
 from cm384model.prediction.families import attention_of
-from cm384model.prediction.memory import usual_attention_tp
+from cm384model.prediction.memory import prompt_dies, usual_attention_tp
 from cm384model.prediction.prefill import PrefillBatch, PrefillDeployment, prefill_batch
 from cm384model.prediction.results import (
     DecodePrediction,
@@ -231,13 +231,14 @@ def prefill_deployment(case: Case, at: At) -> PrefillDeployment:
             f"the attention weights of {case.model.name} are not split in prefill", "attention_tp=1"
         )
     prompt_len = given.get("prompt_len", case.workload.traffic.prompt_len.si)
-    batch_tokens = given["tokens_per_npu"] * given["ep"] / case.hardware.dies_per_npu
-    if batch_tokens < prompt_len:
-        raise SpecError.of(
-            f"a batch of {batch_tokens:g} tokens holds no prompt of {prompt_len:g}",
-            f"tokens_per_npu of at least {prompt_len * case.hardware.dies_per_npu / given['ep']:g}",
-        )
     deployment = filled_prefill(case, given)
+    own = given.get("context_parallel", 0.0) > 0
+    npus = (prompt_dies(case.system, deployment) if own else given["ep"]) / case.hardware.dies_per_npu
+    if given["tokens_per_npu"] * npus < prompt_len:
+        raise SpecError.of(
+            f"a batch of {given['tokens_per_npu'] * npus:g} tokens holds no prompt of {prompt_len:g}",
+            f"tokens_per_npu of at least {prompt_len / npus:g}",
+        )
     check_scale_out(case, deployment, given.get("scale_out"))
     return deployment
 
@@ -359,7 +360,8 @@ def check_stages(case: Case, given: Mapping[str, Any]) -> None:
     SpecError
     """
     stages, parts = given.get("pipeline_stages", 1.0), max(given.get("context_parallel", 0.0), 1.0)
-    group = _attention_tp(case, given) * parts * stages
+    splits = attention_of(case.model).SPLITS_PREFILL  # where prefill splits no weights, a part is one die
+    group = (_attention_tp(case, given) if splits else 1.0) * parts * stages
     if given["ep"] % group:
         raise SpecError.of(
             f"attention_tp x context_parallel x pipeline_stages = {group:g} does not divide ep = "

@@ -152,6 +152,14 @@ def prompts_of(system: System, d: PrefillDeployment, tokens: Numeric) -> Prompts
     return Prompts(tokens, d.prompt_len, d.reuse, shared, ranks, d.attention_tp, parts)
 
 
+def prompt_dies(system: System, d: PrefillDeployment) -> Numeric:
+    """Dies of an instance that share a prompt, in all stages. [-]"""
+    tp: Numeric = 1.0 if d.attention_tp is None else d.attention_tp
+    engine = attention_ranks(system, d.ep / d.pipeline_stages)
+    shared = np.where(np.equal(d.context_parallel, 0), np.maximum(engine, tp), tp * d.context_parallel)
+    return shared * d.pipeline_stages
+
+
 def attention_ranks(system: System, dies: Numeric) -> Numeric:
     """Dies that share the heads of a prompt by the engine: all of a stage, no more than heads. [-]"""
     shared = system.engine.prefill_attention == "sp-tp-sp"

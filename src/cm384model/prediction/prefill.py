@@ -47,9 +47,9 @@ class PrefillDeployment:
     redundant_experts : numeric
         Extra copies of popular experts. [-]
     reuse : numeric
-        Share of the prompt tokens whose cache is fetched from the pool. [-]
+        Share of the prompt tokens whose cache is there already. [-]
     plane : str
-        Network between pool and dies: ``ub`` or ``vpc``.
+        Network between pool and dies, ``ub`` or ``vpc``, or ``local``: the dies kept the cache.
     attention_tp : numeric or None
         Dies that share the weights of attention, and of a dense feed-forward; None takes
         `usual_attention_tp`. [-]
@@ -152,11 +152,12 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
     leading = family.leading_terms(die, system.model, tokens, placement, flow)
     leading = [merged("dense_layers", *compute, *exchanged, *leading)] if leading else []
     overhead = engine.constants.step_overhead.si * chunks
+    plane, pooled = ("ub", 0.0) if d.plane == "local" else (d.plane, d.reuse)
     terms = [
         *(term.times(main_layers * d.microbatches) for term in per_layer),
         *(term.times(leading_layers * d.microbatches) for term in leading),
         _head(system, tokens_per_die * stages / d.prompt_len),
-        cache_load(system.die(1.0, 1.0), system, tokens_per_die * d.reuse, d.plane, d.prompt_len),
+        cache_load(system.die(1.0, 1.0), system, tokens_per_die * pooled, plane, d.prompt_len),
         overhead_term("step_overhead", overhead, engine.constants.step_overhead),
     ]
     if not np.all(np.equal(stages, 1)):
@@ -165,11 +166,10 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
     if not np.all(np.equal(stages, 1)):
         batch_time = _through_stages(d, interval / chunks, terms)
         terms.append(overhead_term("pipeline_fill", batch_time - interval))
-    if not np.all(np.equal(d.reuse, 0)):
-        computed = tokens_per_die * (1 - d.reuse) * np.where(np.equal(d.reuse, 0), 0, 1)
-        store = cache_store(system.die(1.0, 1.0), system, computed, d.plane, d.prompt_len)
-        terms.append(store)
-        interval, hidden = interval + store.time, hidden + store.time
+    stored = np.where(np.equal(pooled, 0), 0, tokens_per_die * (1 - pooled))
+    store = cache_store(system.die(1.0, 1.0), system, stored, plane, d.prompt_len)
+    terms.append(store)
+    interval, hidden = interval + store.time, hidden + store.time
     return PrefillBatch(
         batch_time=batch_time,
         interval=interval,

@@ -55,6 +55,7 @@ message_bytes | B | bytes of one message
 library | - | EP library and mode
 ranks | - | dies that take part in a collective
 batch | - | requests at once: of an operator, of a decode die, of a prefill batch
+positions | - | cached positions that a query token attends to
 kv_heads | - | heads of the KV cache under grouped-query attention
 head_dim | - | width of one attention head
 tokens | tokens | tokens of the whole instance
@@ -67,15 +68,15 @@ row_bytes | B | traffic of all kernels for one row
 kernels | - | streaming kernels in a row
 moved_bytes | B | traffic of one attention core
 loads | - | copies of a model that cross the link of its bucket
-hit_rate | - | chance that a model is in memory already
+hit_rate | - | chance that a model is in memory; share of prompt tokens in the cache
 reuse | - | share of prompt tokens whose cache comes from the memory pool
-plane | - | network of a transfer: rdma, ub or vpc
+plane | - | network of a transfer: rdma, ub or vpc; local: no transfer
 streams | - | dies that send one request's KV cache at once
 
 tpot_s | s | mean time per output token after the first, step time over tokens per step
 ttft_s | s | time to first token: prefill; with pools apart KV transfer and first step too
 step_time_s | s | one decode iteration
-batch_time_s | s | one prefill batch
+batch_time_s | s | one prefill batch; of a plan, with what it stores in the context cache
 layer_time_s | s | one MoE layer, all microbatches
 attention_stream_time_s | s | attention part of one MoE layer, one microbatch
 expert_stream_time_s | s | expert part of one MoE layer, one microbatch
@@ -123,6 +124,15 @@ runner_up | - | what the second plan trades against the first
 serving | - | disaggregated: pools of prefill and of decode; colocated: instances do both
 colocated | - | ranked plans whose instances prefill and decode
 frontier | - | most requests per second as a function of TPOT
+cache | - | context cache of a plan: nodes whose DRAM holds it, what it finds and moves
+limit_nodes | - | most nodes that may lend DRAM to the context cache
+capacity_tokens | tokens | tokens whose KV cache the context cache holds
+capacity_blocks | - | the same in blocks of the engine's size
+retention_s | s | time for which a token stays in the cache if nobody asks for it
+load_bytes_per_s | B/s | loads from the context cache, all nodes
+load_limit_bytes_per_s | B/s | what the nodes of the cache can send
+dram_bytes_per_s | B/s | loads and stores of the context cache
+dram_limit_bytes_per_s | B/s | what the DRAM of the nodes of the cache can move
 mixed | - | best mix of decode instances of different sizes
 decode_instances | - | decode instances of every kind
 prefill_instances | - | prefill instances
@@ -163,7 +173,7 @@ parts_s | s | times that compete inside a term
 efficiency | - | efficiencies and overheads that an operator used, with their sources
 
 memory | - | ledger of the device memory of one die
-capacity_bytes | B | device memory of a die
+capacity_bytes | B | device memory of a die; DRAM that the context cache may fill
 weights_bytes | B | weights of a die
 kv_cache_bytes | B | KV cache of the requests of a die
 buffers_bytes | B | buffers of exchange and activations
@@ -266,15 +276,16 @@ ref | - | address of a reference
 
 id | - | name of a row
 group | - | group of rows, such as decode or operators.gemm
-subject | - | what a row measures: decode, prefill, caching, loading or an operator
+subject | - | what a row measures: decode, prefill, colocated, disaggregated, caching, loading or an operator
 at | - | deployment or sizes of a row, as --at takes them
 against | - | the other side of a ratio: quantity against over quantity at
 quantity | - | which quantity of the subject a row measures
 published | - | published value of a row, in its unit
 predicted | - | predicted value, in the unit of the row; _low and _high of 80 %
-error | - | signed relative error: predicted over published, less 1
+error | - | signed relative error: predicted over published, less 1; 0 within an open span
 band | - | largest relative error that a row may have
 within_band | - | whether the error stays in the band
+open | - | what is predicted at the ends of what a source leaves open: _low and _high
 within_interval | - | whether the 80 % interval holds the published value; how many rows it does
 used_for_fit | - | whether a row fitted a constant or is an input: no evidence then
 tier | - | how good the source of a row is, A to D
@@ -285,6 +296,8 @@ mean_error | - | mean of the absolute errors
 worst_error | - | the signed error that is largest
 worst_id | - | the row with that error
 outside_band | - | rows that leave their band
+models | - | errors of steps, batches and runs by model
+engines | - | errors of steps, batches and runs by engine
 predicted_rows | - | rows that are predicted
 fitted_rows | - | predicted rows that fitted a constant or are an input
 totals | - | errors of all rows but inputs

@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
-from cm384model.planning.results import DecodePool, MixedPools, Plan, PlanResult, PrefillPool
+from cm384model.planning.layouts import PLAIN
+from cm384model.planning.results import CachePool, DecodePool, MixedPools, Plan, PlanResult, PrefillPool
 from cm384model.planning.vary import Varied
 from cm384model.prediction.case import Case
 from cm384model.prediction.scale_out import asked
@@ -20,6 +21,12 @@ LEGEND = (
     "16:8: AIC cores of a die for attention and experts   MTP: draft tokens per step   "
     "TP: dies that share heads"
 )
+MORE = {
+    "ETP": "dies that split experts",
+    "CP": "parts of a prompt's sequence, 0 as the engine has it",
+    "PP": "stages / chunks",
+}
+"""What else may stand in a plan."""
 
 
 def plan_report(case: Case, result: PlanResult, words: str) -> Report:
@@ -33,12 +40,14 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
     if result.plans:
         blocks += [
             _table(case, result.plans),
-            LEGEND,
+            legend(result.plans),
             f"{_limits(result.plans[0])}\n{_help(result)}",
+            *([_cache(case, result)] if result.plans[0].cache else []),
             *([_frontier(result)] if result.frontier else []),
             _counts(result),
             "why plan 1:",
             Command(explain_command(case, result, words)),
+            *([Command(cache_command(result, words))] if result.plans[0].prefill.reuse else []),
         ]
     else:
         blocks += [_counts(result)]
@@ -46,21 +55,47 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
     return Report(blocks, records, result, result.notes)
 
 
+def legend(plans: tuple[Plan, ...]) -> str:
+    """What the short names in a table of plans mean, as far as they occur."""
+    unusual = (("ETP", "expert_tp", 1), ("CP", "context_parallel", 0), ("PP", "chunks", 1))
+    pools = [pool for plan in plans for pool in (plan.prefill, plan.decode)]
+    shown = [name for name, field, usual in unusual if any(getattr(p, field, usual) != usual for p in pools)]
+    return "\n".join([LEGEND, *(["   ".join(f"{n}: {MORE[n]}" for n in shown)] if shown else [])])
+
+
 def explain_command(case: Case, result: PlanResult, words: str) -> str:
     """The command that explains the pool which limits the best plan."""
     plan = result.plans[0]
     if _decode_limits(plan):
         d = plan.decode
+        if d.kv_precision != case.model.precision.kv:
+            words += f" --set model.precision.kv={d.kv_precision}"
         phase, ep = "decode", d.ep
         at = f"ep={d.ep},batch_per_die={d.batch_per_die},microbatches={d.microbatches}"
         at += f",draft_tokens={d.draft_tokens},attention_tp={d.attention_tp}"
-        at += f",redundant_experts={d.redundant_experts}"
+        at += f",redundant_experts={d.redundant_experts}" + _splits({"expert_tp": d.expert_tp})
     else:
-        p = plan.prefill
-        phase, ep = "prefill", p.ep
-        at = f"ep={p.ep},tokens_per_npu={p.tokens_per_npu},microbatches={p.microbatches}"
-        at += f",redundant_experts={p.redundant_experts}"
+        phase, ep, at = "prefill", plan.prefill.ep, _prefill_at(plan.prefill)
     return f"cm384 explain {words} --phase {phase} --at {at}{asked(case, ep)}"
+
+
+def _splits(layout: Mapping[str, float]) -> str:
+    """Fields of a layout that are not as usual, as ``--at`` takes them."""
+    usual = {"attention_tp": 1, **PLAIN}
+    return "".join(f",{name}={value:g}" for name, value in layout.items() if value != usual[name])
+
+
+def cache_command(result: PlanResult, words: str) -> str:
+    """The command that explains what loading from the cache costs the prefill of the best plan."""
+    return f"cm384 explain {words} cache_load --phase prefill --at {_prefill_at(result.plans[0].prefill)}"
+
+
+def _prefill_at(p: PrefillPool) -> str:
+    at = f"ep={p.ep},tokens_per_npu={p.tokens_per_npu},microbatches={p.microbatches}"
+    at += f",redundant_experts={p.redundant_experts}" + _splits(p.layout)
+    if p.reuse:
+        at += f",reuse={p.reuse:.6g}" + (f",plane={p.plane}" if p.plane != "ub" else "")
+    return at
 
 
 def _title(case: Case, result: PlanResult) -> str:
@@ -118,7 +153,12 @@ def _cores(case: Case) -> int:
 
 
 def _prefill(pool: PrefillPool) -> str:
-    return f"{pool.instances} x EP{pool.ep} {tokens(pool.tokens_per_npu)} {pool.microbatches}mb"
+    words = [f"{pool.instances} x EP{pool.ep} {tokens(pool.tokens_per_npu)} {pool.microbatches}mb"]
+    words += [f"TP{pool.attention_tp}"] if pool.attention_tp > 1 else []
+    words += [f"ETP{pool.expert_tp}"] if pool.expert_tp > 1 else []
+    words += [f"CP{pool.context_parallel}"] if pool.context_parallel > 0 else []
+    words += [f"PP{pool.pipeline_stages}/{pool.chunks}"] if pool.pipeline_stages > 1 else []
+    return " ".join(words)
 
 
 def _decode(pool: DecodePool, cores: int) -> str:
@@ -128,7 +168,9 @@ def _decode(pool: DecodePool, cores: int) -> str:
         split = f" {attention}:{cores - attention}"
     return (
         f"{pool.instances} x EP{pool.ep} b{pool.batch_per_die} {pool.microbatches}mb{split}"
-        f" MTP{pool.draft_tokens}" + (f" TP{pool.attention_tp}" if pool.attention_tp > 1 else "")
+        f" MTP{pool.draft_tokens}"
+        + (f" TP{pool.attention_tp}" if pool.attention_tp > 1 else "")
+        + (f" ETP{pool.expert_tp}" if pool.expert_tp > 1 else "")
     )
 
 
@@ -161,6 +203,42 @@ def _limits(plan: Plan) -> str:
             f"decode {d.free_bytes / 1e9:.1f} GB, prefill {p.free_bytes / 1e9:.1f} GB",
         )
     )
+
+
+def _cache(case: Case, result: PlanResult) -> str:
+    """The pool of the best plan: its size, what it finds, its traffic, and what sets its size."""
+    plan, cache = result.plans[0], result.plans[0].cache
+    if cache is None:
+        return ""
+    if not cache.nodes:
+        return f"context cache: unused, 0 of at most {cache.limit_nodes} nodes of DRAM"
+    dram, share = case.hardware.node.dram_capacity, case.engine.constants.cache_dram_share
+    lent = f"{share.si:.0%} ({share.confidence}) of their "
+    if dram is not None:
+        lent += f"{with_unit(dram.si, 'B', 2)} ({dram.confidence}) of DRAM"
+    load, most = cache.load_bytes_per_s, cache.load_limit_bytes_per_s
+    moved, most_moved = cache.dram_bytes_per_s, cache.dram_limit_bytes_per_s
+    return "\n".join(
+        (
+            f"context cache: {cache.nodes} of at most {cache.limit_nodes} nodes lend {lent}: "
+            f"{with_unit(cache.capacity_bytes, 'B', 3)}",
+            f"  {cache.capacity_tokens / 1e6:,.1f} M tokens in {cache.capacity_blocks:,.0f} blocks; "
+            f"size set by {cache.bound_by}",
+            f"  hit rate {cache.hit_rate:.1%} of the prompt tokens; a token not asked for stays "
+            f"{_duration(cache.retention_s)}",
+            f"  loads over {plan.prefill.plane} {with_unit(load, 'B/s', 3)} of {with_unit(most, 'B/s', 3)} "
+            f"({load / most:.1%}), DRAM {with_unit(moved, 'B/s', 3)} of {with_unit(most_moved, 'B/s', 3)} "
+            f"({moved / most_moved:.1%})",
+        )
+    )
+
+
+def _cache_cells(cache: CachePool) -> tuple[str, str]:
+    return str(cache.nodes), f"{cache.hit_rate:.1%}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:,.3g} min"
 
 
 def _slack(seconds: float, scale: float) -> str:
@@ -230,9 +308,11 @@ def _frontier(result: PlanResult) -> Table:
 def vary_report(case: Case, varied: list[Varied]) -> Report:
     """One line per value: the best plan under it, or why there is none."""
     cores = _cores(case)
+    sized = any(plan.cache is not None for one in varied for plan in one.result.plans[:1])
     rows, machine = [], []
     for one in varied:
         plan = one.result.plans[0] if one.result.plans else None
+        cache = (() if plan is None or plan.cache is None else _cache_cells(plan.cache)) or ("-", "-")
         cells = (
             ("-", "-", "-", "-", "-", "-")
             if plan is None
@@ -246,7 +326,7 @@ def vary_report(case: Case, varied: list[Varied]) -> Report:
             )
         )
         why = "" if one.result.infeasible is None else one.result.infeasible.constraint
-        rows.append((one.value, *cells, why))
+        rows.append((one.value, *cells, *(cache if sized else ()), why))
         machine.append({"varied": one.name, "value": one.value} | ({} if plan is None else flat(plan)))
     header = (
         varied[0].name,
@@ -256,12 +336,14 @@ def vary_report(case: Case, varied: list[Varied]) -> Report:
         "TPOT\n[ms]",
         "TTFT\n[s]",
         "req/s",
+        *(("cache\nnodes", "hit\nrate") if sized else ()),
         "no plan because",
     )
     names = dict.fromkeys(name for row in machine for name in row)
     machine = [{name: row.get(name) for name in names} for row in machine]
     notes = list(dict.fromkeys(note for one in varied for note in one.result.notes))
-    return Report([Table(header, rows, "lllrrrrl")], machine, [vars(one) for one in varied], notes)
+    aligned = "lllrrrr" + ("rr" if sized else "") + "l"
+    return Report([Table(header, rows, aligned)], machine, [vars(one) for one in varied], notes)
 
 
 def _counts(result: PlanResult) -> str:

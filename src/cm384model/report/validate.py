@@ -163,11 +163,12 @@ def serving_rows(predicted: Iterable[CheckedRow]) -> list[CheckedRow]:
 
     The rows of other engines are many: only those of a short group are among them.
     """
-    rows = [row for row in predicted if row.kind not in ("op", "fact") and not _of_engines(row)]
+    rows = [row for row in predicted if row.kind not in ("op", "fact") and not of_engines(row)]
     return sorted(rows, key=lambda row: _SERVING.index(row.group) if row.group in _SERVING else -1)
 
 
-def _of_engines(row: CheckedRow) -> bool:
+def of_engines(row: CheckedRow) -> bool:
+    """Whether a row is one of the many of other engines and machines."""
     return row.group.startswith("serving.")
 
 
@@ -191,7 +192,7 @@ def _row(row: CheckedRow) -> tuple[str, ...]:
     return (
         row.id,
         value(row.published, row.unit),
-        _predicted(row),
+        predicted(row),
         signed(row.error or 0.0),
         band if row.within_band else f"OUT OF {band}",
         "yes" if row.used_for_fit else "no",
@@ -200,7 +201,7 @@ def _row(row: CheckedRow) -> tuple[str, ...]:
     )
 
 
-def _predicted(row: CheckedRow) -> str:
+def predicted(row: CheckedRow) -> str:
     """The prediction, or its ends where the source leaves something open."""
     if row.open_low is None:
         return value(row.predicted, row.unit)

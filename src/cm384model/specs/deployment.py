@@ -104,7 +104,7 @@ PREFILL_FIELDS = {
     "tokens_per_npu": Field("prompt tokens of one batch on one NPU", "tokens", low=1),
     "prompt_len": Field("tokens of one prompt", "tokens", low=1),
     "reuse": Field("share of prompt tokens whose cache comes from the pool", high=0.999),
-    "plane": Field("network between pool and dies", words=("ub", "vpc")),
+    "plane": Field("network between pool and dies; local: the dies kept it", words=("ub", "vpc", "local")),
     "attention_tp": _TP,
     "expert_tp": _EXPERT_TP,
     "context_parallel": _CP,
@@ -158,6 +158,8 @@ DISAGGREGATED_FIELDS = {
     "arrivals_per_s": Field("requests per second that the client sends; by default all at once", low=0.001),
     "prefill_ep": Field("expert-parallel degree of one prefill instance, in dies", low=1, whole=True),
     "prefill_tp": Field("dies that share the weights of attention in prefill", low=1, high=128, whole=True),
+    "prefill_context_parallel": _CP,
+    "prefill_stages": PREFILL_FIELDS["pipeline_stages"],
     "prefill_instances": Field("equal prefill instances", low=1, whole=True),
 }
 

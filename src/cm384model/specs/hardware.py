@@ -55,6 +55,7 @@ class Node(Section):
     npus: Count
     cpus: Count
     dram_capacity: Bytes | None = None
+    dram_bandwidth: ByteRate | None = None
 
 
 class Supernode(Section):
@@ -93,6 +94,7 @@ class Ub(Section):
     write: Reach
     cpu_read: Reach
     cpu_write: Reach
+    cpu_rate: ByteRate | None = None
 
 
 class Fabric(Section):

@@ -90,11 +90,25 @@ class RequestTrace:
         the whole curve: a block is found where its reuse distance, the number of different blocks
         asked for since it was last asked for, is less than the capacity (Mattson 1970).
         """
-        if not len(self.blocks):
-            raise SpecError.of("the trace has no prefix blocks", "hit rates need 'hash_ids'")
-        distances = _prefix_distances(self)
+        distances = self._distances()
         distances.sort()
         return distances.searchsorted(capacity_blocks, side="left") / len(self.blocks)
+
+    def token_hits(self) -> tuple[Array, Array]:
+        """Capacities of the cache at which more is found, and the share of prompt tokens found there.
+
+        Returns
+        -------
+        capacity, share : array
+            Both rising: from each capacity on [tokens], up to the next, that share [-] is found.
+            The last block of a prompt has only the tokens that are left.
+        """
+        return _token_hits(self, self._distances())
+
+    def _distances(self) -> Array:
+        if not len(self.blocks):
+            raise SpecError.of("the trace has no prefix blocks", "hit rates need 'hash_ids'")
+        return _prefix_distances(self)
 
 
 def read_trace(path: str | Path) -> RequestTrace:
@@ -132,6 +146,19 @@ def reuse_distances(blocks: Whole) -> Array:
     last[order[1:][again]] = order[:-1][again]
     position = np.arange(len(blocks))
     return np.where(last < 0, np.inf, position - last - 1 - _larger_before(last))
+
+
+def _token_hits(trace: RequestTrace, distances: Array) -> tuple[Array, Array]:
+    import numpy as np
+
+    sizes = np.diff(trace.block_starts, append=len(trace.blocks))
+    first = np.repeat(trace.block_starts, sizes)
+    before = (np.arange(len(trace.blocks)) - first) * MOONCAKE_BLOCK_TOKENS
+    held = np.clip(np.repeat(trace.prompt_len, sizes) - before, 0, MOONCAKE_BLOCK_TOKENS)
+    found = np.isfinite(distances)
+    levels, level = np.unique(distances[found], return_inverse=True)
+    tokens = np.cumsum(np.bincount(level, weights=held[found], minlength=len(levels)))
+    return (levels + 1) * MOONCAKE_BLOCK_TOKENS, tokens / float(trace.prompt_len.sum())
 
 
 def _prefix_distances(trace: RequestTrace) -> Array:

@@ -20,7 +20,7 @@ from cm384model.prediction.evaluate import (
     prefill_outputs,
     with_best_split,
 )
-from cm384model.prediction.memory import Memory
+from cm384model.prediction.memory import Memory, prompt_dies
 from cm384model.prediction.operators import scales_out
 from cm384model.prediction.prefill import PrefillDeployment
 from cm384model.prediction.scale_out import allowed
@@ -143,6 +143,7 @@ def _decode(study: Study, case: Case, given: dict[str, Any], shape: tuple[int, .
             case.model.architecture.heads.si % given["attention_tp"] == 0
         )
         impossible["attention_tp"] = ~np.asarray(divides)
+    impossible |= _impossible_experts(case, given, deployment.ep)
     drafting = np.asarray(deployment.draft_tokens) > 0
     impossible["mtp"] = drafting & (np.asarray(case.model.architecture.mtp_layers.si) == 0)
     limit = case.workload.slo.tpot.si
@@ -157,12 +158,30 @@ def _prefill(study: Study, case: Case, given: dict[str, Any], shape: tuple[int, 
     deployment = filled_prefill(case, given)
     batch, outputs = prefill_outputs(case, deployment)
     impossible = _impossible_sizes(case, deployment.ep, given)
-    tokens = deployment.tokens_per_npu * deployment.ep / case.hardware.dies_per_npu
-    impossible["prompt"] = np.asarray(tokens < deployment.prompt_len)
+    d, own = deployment, np.greater(deployment.context_parallel, 0)
+    sharing = np.where(own, prompt_dies(case.system, d), d.ep) if np.any(own) else d.ep
+    tokens = d.tokens_per_npu * sharing / case.hardware.dies_per_npu
+    impossible["prompt"] = np.asarray(tokens < d.prompt_len)
+    group = d.attention_tp * np.maximum(d.context_parallel, 1) * d.pipeline_stages
+    a = case.model.architecture
+    impossible["layout"] = np.asarray(
+        (d.ep % group != 0) | (a.heads.si % d.attention_tp != 0) | (d.pipeline_stages > a.layers.si)
+    )
+    impossible |= _impossible_experts(case, given, d.ep / d.pipeline_stages)
     limit = case.workload.slo.ttft.si
     late = {"ttft": batch.batch_time > limit} if study.limited else {}
     columns = _columns(deployment, outputs, batch.memory, batch.terms)
     return Outcome(shape, columns, impossible, {"hbm": batch.memory.free < 0}, late, _times(batch.terms))
+
+
+def _impossible_experts(case: Case, given: Mapping[str, Any], dies: Numeric) -> dict[str, Any]:
+    """Where dies split experts that there are not, or whose columns or groups do not come out even."""
+    if "expert_tp" not in given:
+        return {}
+    tp, width = np.asarray(given["expert_tp"]), getattr(case.model.architecture, "moe_intermediate", None)
+    if width is None:
+        return {"expert_tp": tp > 1}
+    return {"expert_tp": (dies % tp != 0) | (width.si % tp != 0)}
 
 
 def _impossible_sizes(case: Case, ep: Numeric, given: Mapping[str, Any]) -> dict[str, Any]:

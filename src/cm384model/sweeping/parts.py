@@ -182,7 +182,8 @@ def _box_frame(study: Study, outcome: Outcome) -> pl.DataFrame:
 
 _GIVEN = (
     "ep", "batch_per_die", "batch_per_npu", "tokens_per_npu", "kv_len", "prompt_len", "microbatches",
-    "attention_aic_share", "attention_tp", "draft_tokens", "acceptance", "imbalance", "redundant_experts",
+    "attention_aic_share", "attention_tp", "expert_tp", "context_parallel", "pipeline_stages", "chunks",
+    "balanced_chunks", "draft_tokens", "acceptance", "imbalance", "redundant_experts",
     "reuse", "plane", "tokens_per_step",
 )  # fmt: skip
 """Columns that say what the deployment is; they are known of every row."""

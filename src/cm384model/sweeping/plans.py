@@ -11,8 +11,10 @@ from cm384model.planning.results import Plan
 from cm384model.sweeping.evaluate import cell
 from cm384model.sweeping.study import FILES, Study
 
-_LEFT_OUT = ("rank", "npus", "dies", "relative")
-"""Of the best plan they say nothing, or would hide the axis ``npus``; the pools have their own."""
+_LEFT_OUT = ("rank", "npus", "dies", "relative", "cache")
+"""Of the best plan they say nothing, or would hide the axis ``npus``; the pools have their own.
+
+A sweep takes no hit-rate curve, so no cache has a size."""
 
 
 def plan_types() -> dict[str, type]:

@@ -190,11 +190,12 @@ _UNIT_OF_SUFFIX = {
     "_tokens_per_s_per_npu": "tokens/s",
     "_tokens_per_s": "tokens/s",
     "requests_per_s": "requests/s",
+    "_bytes_per_s": "B/s",
     "_s": "s",
     "_bytes": "B",
 }
 _UNIT_OF_NAME = {"flop": "FLOP", "bytes": "B"} | dict.fromkeys(
-    ("kv_len", "prompt_len", "tokens", "tokens_per_die", "tokens_per_npu"), "tokens"
+    ("kv_len", "prompt_len", "tokens", "tokens_per_die", "tokens_per_npu", "capacity_tokens"), "tokens"
 )
 
 
