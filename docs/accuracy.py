@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from cm384model.evidence.calibrate import shipped_stages
 from cm384model.evidence.intervals import residuals
 from cm384model.evidence.published import shipped_rows
+from cm384model.evidence.stages import shipped_stages
 from cm384model.evidence.validate import CheckedRow, ErrorSummary, Validation, validate
 from cm384model.report import validate as report
 from cm384model.report.blocks import Block, Table, markdown

@@ -13,39 +13,47 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_PUBLIC = (
-    "Capacity",
-    "Calibration",
-    "Case",
-    "Comparison",
-    "DecodePrediction",
-    "OperatorPrediction",
-    "PlanComparison",
-    "PlanResult",
-    "PrefillPrediction",
-    "SpecError",
-    "Validation",
-    "compare",
-    "compare_plans",
-    "fit",
-    "calibrate",
-    "load_case",
-    "load_engine",
-    "load_hardware",
-    "load_model",
-    "load_workload",
-    "op",
-    "plan",
-    "predict",
-    "validate",
-)
+_PUBLIC = {
+    "Calibration": "evidence.calibration",
+    "Capacity": "prediction.capacity",
+    "Case": "prediction.case",
+    "ColocatedPrediction": "prediction.results",
+    "Comparison": "prediction.compare",
+    "DecodePrediction": "prediction.results",
+    "OperatorPrediction": "prediction.results",
+    "PlanComparison": "planning.compare",
+    "PlanResult": "planning.results",
+    "PrefillPrediction": "prediction.results",
+    "SpecError": "specs.diagnostics",
+    "Validation": "evidence.validate",
+    **dict.fromkeys(
+        (
+            "calibrate",
+            "compare",
+            "compare_plans",
+            "fit",
+            "load_case",
+            "load_engine",
+            "load_hardware",
+            "load_model",
+            "load_workload",
+            "op",
+            "plan",
+            "predict",
+            "validate",
+        ),
+        "api",
+    ),
+}
+"""The public names and the modules that have them."""
+
 __all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
     """Load the public names on first use: ``import cm384model`` alone brings no numpy."""
     if name in _PUBLIC:
-        return getattr(import_module("cm384model.api"), name)
+        return getattr(import_module(f"cm384model.{_PUBLIC[name]}"), name)
     raise AttributeError(f"module 'cm384model' has no attribute '{name}'")
 
 

@@ -4,38 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from cm384model.evidence.calibration import Calibration, own_calibration, shipped_calibration
 from cm384model.evidence.intervals import (
-    with_colocated_interval,
-    with_colocated_plan_intervals,
     with_decode_interval,
     with_operator_interval,
     with_plan_intervals,
     with_prefill_interval,
 )
-from cm384model.evidence.measurements import read_measurements
-from cm384model.evidence.published import in_groups, read_rows, shipped_rows
-from cm384model.evidence.validate import Validation
-from cm384model.evidence.validate import validate as validated
-from cm384model.planning.compare import PlanComparison, compare_plan_results
 from cm384model.planning.request import Layouts, Objective, Serving, plan_request, read_slo
 from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
 from cm384model.planning.space import Progress, reuse_of
-from cm384model.planning.vary import Varied, steps
-from cm384model.prediction.capacity import Capacity, Phase, fit_case
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
-from cm384model.prediction.compare import (
-    Comparison,
-    Prediction,
-    check_different,
-    compare_predictions,
-    merged_at,
-)
 from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
-from cm384model.prediction.evaluate_colocated import predict_colocated
 from cm384model.prediction.results import (
     ColocatedPrediction,
     DecodePrediction,
@@ -48,18 +30,22 @@ from cm384model.specs.overrides import apply_overrides, find_quantity
 from cm384model.specs.reuse import ReuseCurve, read_reuse_curve
 from cm384model.specs.units import Dimension, parse_value
 
+if TYPE_CHECKING:
+    from cm384model.evidence.calibration import Calibration
+    from cm384model.evidence.validate import Validation
+    from cm384model.planning.compare import PlanComparison
+    from cm384model.planning.vary import Varied
+    from cm384model.prediction.capacity import Capacity, Phase
+    from cm384model.prediction.compare import Comparison, Prediction
+
 __all__ = [
-    "Capacity",
     "Case",
     "ColocatedPrediction",
-    "Comparison",
     "DecodePrediction",
     "OperatorPrediction",
-    "PlanComparison",
     "PlanResult",
     "PrefillPrediction",
     "SpecError",
-    "Validation",
     "compare",
     "compare_plans",
     "fit",
@@ -116,6 +102,9 @@ def predict(
     if phase == "prefill":
         return with_prefill_interval(case, at, predict_prefill(case, at))
     if phase == "colocated":
+        from cm384model.evidence.colocated_intervals import with_colocated_interval
+        from cm384model.prediction.evaluate_colocated import predict_colocated
+
         return with_colocated_interval(case, at, predict_colocated(case, at))
     return with_decode_interval(case, at, predict_decode(case, at))
 
@@ -256,7 +245,12 @@ def plan(
         scale_out=scale_out,
     )
     result = plan_case(case, request, frontier=frontier, mixed=mixed, progress=progress)
-    return with_colocated_plan_intervals(case, with_plan_intervals(case, result), reuse_of(request))
+    result = with_plan_intervals(case, result)
+    if not result.colocated:
+        return result
+    from cm384model.evidence.colocated_intervals import with_colocated_plan_intervals
+
+    return with_colocated_plan_intervals(case, result, reuse_of(request))
 
 
 LIMITS = ("tpot", "ttft", "e2e")
@@ -294,6 +288,8 @@ def vary_plan(case: Case, vary: str, **asked: Any) -> list[Varied]:
     SpecError
         For an unknown name or a faulty range, and as `plan`.
     """
+    from cm384model.planning.vary import Varied, steps
+
     name, equals, text = vary.partition("=")
     if not equals:
         raise SpecError.of(f"'{vary}' is not NAME=START:STOP:STEP", "for example tpot=10ms:50ms:5ms")
@@ -344,6 +340,9 @@ def validate(
     SpecError
         For a faulty file and a group that there is not.
     """
+    from cm384model.evidence.published import in_groups, read_rows, shipped_rows
+    from cm384model.evidence.validate import validate as validated
+
     ledger = shipped_rows() if rows is None else read_rows(Path(rows))
     return validated(in_groups(ledger, groups), leave_one_out=leave_one_out)
 
@@ -378,6 +377,8 @@ def fit(
     SpecError
         For bad input; a model that does not fit is an answer and no error.
     """
+    from cm384model.prediction.capacity import fit_case
+
     return fit_case(_case(workload, hardware, engine, settings), phase, at, npus)
 
 
@@ -415,6 +416,9 @@ def calibrate(
     SpecError
         For a faulty file, rows that cannot be right, and too few rows for a stage.
     """
+    from cm384model.evidence.calibration import own_calibration, shipped_calibration
+    from cm384model.evidence.measurements import read_measurements
+
     if measurements is None:
         return shipped_calibration(stages, left_out=leave_one_out, tell=tell)
     case = _case(workload, hardware, engine, ())
@@ -448,12 +452,14 @@ def compare(
     SpecError
         For bad input, and if nothing differs.
     """
+    from cm384model.prediction.compare import check_different, compare_predictions, merged_at
+
     first, second = _case(a, None, None, ()), _case(b, None, None, ())
     found = compare_predictions(
         first,
         second,
-        cast(Prediction, predict(first, phase=phase, at=at)),
-        cast(Prediction, predict(second, phase=phase, at=merged_at(phase, at, at_b))),
+        cast("Prediction", predict(first, phase=phase, at=at)),
+        cast("Prediction", predict(second, phase=phase, at=merged_at(phase, at, at_b))),
     )
     check_different(found.differences)
     return found
@@ -484,6 +490,9 @@ def compare_plans(
     SpecError
         For bad input, and if nothing differs.
     """
+    from cm384model.planning.compare import compare_plan_results
+    from cm384model.prediction.compare import check_different
+
     first, second = _case(a, None, None, ()), _case(b, None, None, ())
     found = compare_plan_results(
         first,

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cm384model.evidence.intervals import RUNS, run_residual
+from cm384model.evidence.intervals import run_residual
 from cm384model.evidence.published import case_of, in_groups, predicted_value, read_rows, shipped_rows
-from cm384model.evidence.validate import check, validate
+from cm384model.evidence.validate import RUNS, check, validate
 from cm384model.specs.catalogue import names
 from cm384model.specs.diagnostics import SpecError
 

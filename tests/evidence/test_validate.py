@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from cm384model.evidence.intervals import RUNS
 from cm384model.evidence.published import GROUPS, in_groups, shipped_rows
-from cm384model.evidence.validate import COVERAGE, check, validate
+from cm384model.evidence.validate import COVERAGE, RUNS, check, validate
 from cm384model.prediction.evaluate import predict_operator
 from cm384model.specs.diagnostics import SpecError
 

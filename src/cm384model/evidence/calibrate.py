@@ -7,17 +7,14 @@ that is off its nominal value in one place.
 
 from __future__ import annotations
 
-import fnmatch
-import functools
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from cm384model.evidence.published import Row, case_of, predicted_value
+from cm384model.evidence.stages import Stage, shipped_stages
 from cm384model.prediction.case import Case, load_case
 from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.quantity import Quantity
@@ -35,29 +32,6 @@ UNIDENTIFIED = 0.01
 
 AT_BOUND = 1e-4
 """A constant this close to a bound, as a share of the way between them, is at the bound. [-]"""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Constants that are fitted together, and the rows they are fitted to.
-
-    ``rows`` are patterns on ``subject at``; ``constants`` maps a path to its lower bound, prior
-    and upper bound in SI units; ``loss`` is scipy's (``soft_l1`` where rows of a benchmark have
-    outliers).
-    """
-
-    name: str
-    rows: tuple[str, ...]
-    constants: Mapping[str, tuple[float, float, float]]
-    hardware: str
-    engine: str
-    loss: str
-
-    def matches(self, row: Row) -> bool:
-        """Whether a row takes part in the stage."""
-        text = f"{row.subject} {row.at}"
-        here = row.hardware == self.hardware and (row.subject.startswith("op ") or row.engine == self.engine)
-        return here and not row.reason and any(fnmatch.fnmatch(text, pattern) for pattern in self.rows)
 
 
 @dataclass(frozen=True)
@@ -101,26 +75,6 @@ class StageFit:
     after: Errors
     leave_one_out: Errors | None
     correlated: tuple[tuple[str, str, float], ...]
-
-
-@functools.cache
-def shipped_stages() -> tuple[Stage, ...]:
-    """The stages of the shipped calibration."""
-    text = files("cm384model.evidence").joinpath("calibration.toml").read_text(encoding="utf-8")
-    return tuple(
-        Stage(
-            name=name,
-            rows=tuple(stage["rows"]),
-            constants={
-                path: (float(low), float(prior), float(high))
-                for path, (low, prior, high) in stage["constants"].items()
-            },
-            hardware=stage.get("hardware", "cloudmatrix384"),
-            engine=stage.get("engine", "cloudmatrix-infer"),
-            loss=stage.get("loss", "linear"),
-        )
-        for name, stage in tomllib.loads(text).items()
-    )
 
 
 def calibrate(

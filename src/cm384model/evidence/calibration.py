@@ -11,14 +11,13 @@ import numpy as np
 from cm384model.evidence.calibrate import (
     Constant,
     Errors,
-    Stage,
     StageFit,
     fit_stages,
     load_stage,
-    shipped_stages,
 )
 from cm384model.evidence.published import Row, predicted_value, shipped_rows
 from cm384model.evidence.rewrite import renamed, residuals_text, rewritten
+from cm384model.evidence.stages import Stage, shipped_stages
 from cm384model.prediction.case import Case
 from cm384model.prediction.results import SCHEMA
 from cm384model.specs.catalogue import FOLDERS, SpecKind, data_root

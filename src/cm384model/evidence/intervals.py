@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from cm384model.evidence.calibrate import shipped_stages
-from cm384model.evidence.published import Row, predicted_value
+from cm384model.evidence.stages import shipped_stages
 from cm384model.numeric import Numeric
-from cm384model.planning.colocated import colocated_at
-from cm384model.planning.results import ColocatedPlan, Plan, PlanResult, WeakInput
+from cm384model.planning.results import Plan, PlanResult, WeakInput
 from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import (
     At,
@@ -29,20 +27,13 @@ from cm384model.prediction.evaluate import (
     prefill_deployment,
     prefill_outputs,
 )
-from cm384model.prediction.evaluate_colocated import (
-    colocated_deployment,
-    colocated_outputs,
-    read_colocated,
-)
 from cm384model.prediction.results import (
-    ColocatedPrediction,
     DecodePrediction,
     OperatorPrediction,
     PrefillPrediction,
 )
 from cm384model.prediction.serving import kv_transfer_time
 from cm384model.prediction.uncertainty import Uncertainty, propagate, propagate_each
-from cm384model.specs.spec import replace_node
 
 DECODE_DECISIONS = (
     "ep",
@@ -84,26 +75,10 @@ def residual(case: Case, subject: str, at: str) -> float:
     return max(found, UNMEASURED) if case.hardware.is_other_chip() else found
 
 
-RUNS = ("colocated", "disaggregated")
-"""Kinds of rows whose time is that of many steps and batches, with the waits between them."""
-
-
 def run_residual(engine: str) -> float:
     """The model's 80 % error on runs of an engine, those of all engines if it has none, in log space. [-]"""
     known = residuals()
     return known.get(f"runs_{engine.replace('-', '_')}", known["runs"])
-
-
-def row_interval(case: Case, row: Row, predicted: float) -> tuple[float, float]:
-    """80 % interval of the prediction of a published row.
-
-    That of a run to the end is the model's error on runs alone, which hides what the inputs do.
-    """
-    if row.kind in RUNS:
-        width = float(np.exp(run_residual(row.engine)))
-        return predicted / width, predicted * width
-    found = propagate(case, lambda varied: {"value": predicted_value(varied, row)})
-    return found.interval("value", residual(case, row.subject, row.at))
 
 
 def decode_uncertainty(case: Case, at: At) -> Uncertainty:
@@ -128,7 +103,7 @@ def with_decode_interval(case: Case, at: At, prediction: DecodePrediction) -> De
         return prediction
     found, error = decode_uncertainty(case, at), residual(case, "decode", "")
     names = ("tpot_s", "step_time_s", "layer_time_s", "throughput_tokens_per_s_per_npu")
-    return replace(prediction, **_ends(found, names, error))
+    return replace(prediction, **ends_of(found, names, error))
 
 
 def with_prefill_interval(case: Case, at: At, prediction: PrefillPrediction) -> PrefillPrediction:
@@ -137,38 +112,9 @@ def with_prefill_interval(case: Case, at: At, prediction: PrefillPrediction) -> 
         return prediction
     found, error = prefill_uncertainty(case, at), residual(case, "prefill", "")
     return replace(
-        prediction, **_ends(found, ("batch_time_s", "layer_time_s", "throughput_tokens_per_s_per_npu"), error)
+        prediction,
+        **ends_of(found, ("batch_time_s", "layer_time_s", "throughput_tokens_per_s_per_npu"), error),
     )
-
-
-def colocated_uncertainty(case: Case, at: At) -> Uncertainty:
-    """Effects of every input on the quantities of an instance that prefills and decodes."""
-    given = read_colocated(case, at)
-    nominal = colocated_deployment(case, given).decode
-    if nominal.microbatches > 1:
-        given["attention_aic_share"] = nominal.attention_aic_share
-
-    def outputs(varied: Case) -> dict[str, Numeric]:
-        return colocated_outputs(varied, given, colocated_deployment(varied, given))[1]
-
-    return propagate(case, outputs)
-
-
-def with_colocated_interval(case: Case, at: At, prediction: ColocatedPrediction) -> ColocatedPrediction:
-    """The prediction with an interval on TPOT, TTFT and rates."""
-    if not prediction.feasible:
-        return prediction
-    names = ["tpot_s", "ttft_s", "requests_per_s", "throughput_tokens_per_s_per_npu"]
-    if prediction.run_time_s is not None:
-        names.append("run_tokens_per_s_per_npu")
-    return replace(
-        prediction, **_ends(colocated_uncertainty(case, at), tuple(names), colocated_residual(case))
-    )
-
-
-def colocated_residual(case: Case) -> float:
-    """The model's 80 % error on published runs of the engine, in log space. [-]"""
-    return run_residual(case.engine.name)
 
 
 def with_operator_interval(case: Case, at: At, prediction: OperatorPrediction) -> OperatorPrediction:
@@ -176,7 +122,7 @@ def with_operator_interval(case: Case, at: At, prediction: OperatorPrediction) -
     name = prediction.name
     found = propagate(case, lambda varied: {"time_s": operator_term(varied, name, at)[0].time})
     operands = ",".join(f"{key}={value}" for key, value in prediction.operands.items())
-    return replace(prediction, **_ends(found, ("time_s",), residual(case, f"op {name}", operands)))
+    return replace(prediction, **ends_of(found, ("time_s",), residual(case, f"op {name}", operands)))
 
 
 def with_plan_intervals(case: Case, result: PlanResult) -> PlanResult:
@@ -187,7 +133,7 @@ def with_plan_intervals(case: Case, result: PlanResult) -> PlanResult:
     error = residual(case, "decode", "")
     names = ("tpot_s", "ttft_s", "requests_per_s")
     plans = tuple(
-        replace(plan, **_ends(u, names, error)) for plan, u in zip(result.plans, found, strict=True)
+        replace(plan, **ends_of(u, names, error)) for plan, u in zip(result.plans, found, strict=True)
     )
     weakest = tuple(
         WeakInput(effect.path, effect.quantity.confidence, effect.low, effect.high)
@@ -242,23 +188,8 @@ def _uncertainties(case: Case, plans: tuple[Plan, ...], kv_precision: str) -> li
     return propagate_each(case, outputs, len(plans))
 
 
-def with_colocated_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> PlanResult:
-    """Every colocated plan with intervals on TPOT and requests per second."""
-    plans = tuple(_colocated_plan_interval(case, plan, reuse) for plan in result.colocated)
-    return replace(result, colocated=plans)
-
-
-def _colocated_plan_interval(case: Case, plan: ColocatedPlan, reuse: float) -> ColocatedPlan:
-    case = replace(case, model=replace_node(case.model, "precision.kv", plan.kv_precision))
-    found = colocated_uncertainty(case, colocated_at(plan, reuse))
-    error, one = colocated_residual(case), found.nominal["requests_per_s"]
-    rate = [end / one * plan.requests_per_s for end in found.interval("requests_per_s", error)]
-    return replace(
-        plan, **_ends(found, ("tpot_s",), error), requests_per_s_low=rate[0], requests_per_s_high=rate[1]
-    )
-
-
-def _ends(found: Uncertainty, names: tuple[str, ...], error: float) -> dict[str, Any]:
+def ends_of(found: Uncertainty, names: tuple[str, ...], error: float) -> dict[str, Any]:
+    """Ends of the intervals of some outputs, by the names of their fields."""
     ends: dict[str, Any] = {}
     for name in names:
         ends[f"{name}_low"], ends[f"{name}_high"] = found.interval(name, error)

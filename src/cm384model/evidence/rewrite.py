@@ -8,7 +8,8 @@ import tomllib
 from collections.abc import Iterable
 from typing import Any
 
-from cm384model.evidence.calibrate import Constant, StageFit, shipped_stages
+from cm384model.evidence.calibrate import Constant, StageFit
+from cm384model.evidence.stages import shipped_stages
 from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.toml_keys import Place, key_places
 from cm384model.specs.units import UNITS

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cm384model.evidence.colocated_intervals import colocated_residual, colocated_uncertainty
 from cm384model.evidence.intervals import (
-    colocated_residual,
-    colocated_uncertainty,
     decode_uncertainty,
     prefill_uncertainty,
     residual,

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from cm384model.evidence.calibrate import left_out_predictions
-from cm384model.evidence.intervals import RUNS, row_interval
+from cm384model.evidence.intervals import residual, run_residual
 from cm384model.evidence.published import GROUPS, Row, case_of, model_of, predicted_value, shipped_rows
 from cm384model.evidence.targets import Answers, Target, targets_of
 from cm384model.prediction.case import Case
 from cm384model.prediction.results import SCHEMA
+from cm384model.prediction.uncertainty import propagate
 from cm384model.specs.diagnostics import SpecError
+
+RUNS = ("colocated", "disaggregated")
+"""Kinds of rows whose time is that of many steps and batches, with the waits between them."""
 
 COVERAGE = (0.70, 0.95)
 """Between these shares of never-fitted rows, an 80 % interval says what it promises. [-]"""
@@ -158,6 +162,18 @@ def validate(rows: Sequence[Row], *, leave_one_out: bool = False) -> Validation:
         coverage=summary.coverage.share if summary.coverage else None,
     )
     return Validation(checked, summary, targets_of(answers), unseen)
+
+
+def row_interval(case: Case, row: Row, predicted: float) -> tuple[float, float]:
+    """80 % interval of the prediction of a published row.
+
+    That of a run to the end is the model's error on runs alone, which hides what the inputs do.
+    """
+    if row.kind in RUNS:
+        width = float(np.exp(run_residual(row.engine)))
+        return predicted / width, predicted * width
+    found = propagate(case, lambda varied: {"value": predicted_value(varied, row)})
+    return found.interval("value", residual(case, row.subject, row.at))
 
 
 def check(row: Row) -> CheckedRow:

@@ -9,7 +9,6 @@ import numpy as np
 
 from cm384model.planning.cache_pool import best_with_cache
 from cm384model.planning.caching import cache_levels, finer, with_both
-from cm384model.planning.colocated import colocated_plans
 from cm384model.planning.explain import bound_by, less_than_a_node, runner_up, why_infeasible
 from cm384model.planning.marginal import marginals
 from cm384model.planning.mixed import best_mix
@@ -56,6 +55,8 @@ def plan_case(
         return _result(case, request, (), {}, less_than_a_node(case, request, npus), started)
     if request.serving == "disaggregated":
         return _pools_apart(case, request, npus, started, frontier=frontier, mixed=mixed, progress=progress)
+    from cm384model.planning.colocated import colocated_plans
+
     found = colocated_plans(case, request, npus)
     if request.serving == "both":
         result = _pools_apart(case, request, npus, started, frontier=frontier, mixed=mixed, progress=progress)
