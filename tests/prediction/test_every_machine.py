@@ -125,8 +125,8 @@ def test_plan(case, machine, monkeypatch):
         assert best.npus <= npus
         assert best.tpot_s <= 0.2
         assert max(best.decode.ep, best.prefill.ep) <= machine.dies_per_supernode
-        at = {"ep": best.decode.ep, "batch_per_die": best.decode.batch_per_die, "redundant_experts": 0}
-        again = predict_decode(here, at | {"attention_tp": best.decode.attention_tp})
+        layout = ("ep", "batch_per_die", "attention_tp", "expert_tp", "redundant_experts")
+        again = predict_decode(here, {name: getattr(best.decode, name) for name in layout})
         assert again.tpot_s == pytest.approx(best.tpot_s, rel=1e-9)
     assert feasible, "no model at all on two nodes"
 
