@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 
 import pytest
 
@@ -65,9 +64,7 @@ CASES = {
 
 @pytest.mark.parametrize(("arguments", "said"), CASES.values(), ids=CASES)
 def test_one_clear_error(run, arguments, said):
-    started = time.perf_counter()
     result = run(*arguments)
-    assert time.perf_counter() - started < 1.0
     assert (result.status, result.out) == (2, "")
     assert result.err.count("error: ") == 1
     assert said in result.err

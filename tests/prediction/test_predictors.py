@@ -294,22 +294,18 @@ def test_a_prefill_grid_is_a_loop_of_scalars(system, prefill_values, prefill_dep
         assert_same(grid, scalar, where, shape, ["batch_time", "throughput", "layer_time", "hidden_time"])
 
 
-def test_two_hundred_thousand_configurations_take_less_than_two_seconds(r1, decode_deployment):
-    """What `np.vectorize` or a loop over calls would break: they take minutes."""
-    ep, batch, share, drafts = np.meshgrid(
-        16 * np.arange(1.0, 49.0),
-        np.arange(1.0, 97.0),
-        np.arange(1.0, 13.0) / 13,
-        np.arange(4.0),
-        indexing="ij",
-        sparse=True,
-    )
-    d = decode_deployment(ep=ep, batch_per_die=batch, attention_aic_share=share, draft_tokens=drafts)
-    started = time.perf_counter()
-    step = decode_step(r1, d)
-    elapsed = time.perf_counter() - started
-    assert step.tpot.size > 200_000
-    assert elapsed < 2.0
+def test_a_grid_is_a_hundred_times_quicker_than_a_loop(r1, decode_deployment):
+    """What `np.vectorize` or a loop over calls would break."""
+    axes = 16 * np.arange(1.0, 49.0), np.arange(1.0, 97.0), np.arange(1.0, 13.0) / 13, np.arange(4.0)
+
+    def seconds_each(ep, batch, share, drafts):
+        d = decode_deployment(ep=ep, batch_per_die=batch, attention_aic_share=share, draft_tokens=drafts)
+        started = time.process_time()
+        size = np.size(decode_step(r1, d).tpot)
+        return (time.process_time() - started) / size
+
+    one = min(seconds_each(320.0, 48.0, 0.5, 1.0) for _ in range(5))
+    assert seconds_each(*np.meshgrid(*axes, indexing="ij", sparse=True)) < one / 100
 
 
 # --- memory -----------------------------------------------------------------------------------------------

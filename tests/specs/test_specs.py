@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import time
+import tomllib
 from itertools import pairwise
 
 import pytest
@@ -101,7 +102,7 @@ def test_specs_copy_pickle_and_dump(specs):
     assert dumped["ops"]["gemm_int8"]["efficiency"]["value"] == 0.79
 
 
-def test_loading_is_fast(example, tmp_path):
+def test_loading_takes_no_longer_than_some_times_the_parsing(example, tmp_path):
     line = '{ value = 0.5, unit = "-", source = "paper s1", kind = "measured", confidence = "B", note = "n" }'
     many = "".join(f"constant_{index} = {line}\n" for index in range(100))
     text = (example / "engine.toml").read_text().replace("[constants]\n", f"[constants]\n{many}")
@@ -118,11 +119,19 @@ def test_loading_is_fast(example, tmp_path):
         ]
 
     assert sum(len(quantity_paths(spec)) for spec in load()) > 150
-    moments = [time.perf_counter()]
-    for _ in range(5):
-        load()
-        moments.append(time.perf_counter())
-    assert min(end - start for start, end in pairwise(moments)) < 0.06
+    tomls = [tmp_path / "engine.toml", *(example / f"{name}.toml" for name in ("hardware", "workload"))]
+
+    def parse():
+        return [tomllib.loads(path.read_text()) for path in tomls]
+
+    def seconds(work):
+        moments = [time.process_time()]
+        for _ in range(5):
+            work()
+            moments.append(time.process_time())
+        return min(end - start for start, end in pairwise(moments))
+
+    assert seconds(load) < 20 * seconds(parse)
 
 
 def test_listing_names_imports_nothing_heavy():
