@@ -167,8 +167,8 @@ def spans() -> str:
     inside = sum(row.error == 0 for row in rows)
     middle = sorted(abs((row.predicted or 0) / (row.published or 1) - 1) for row in rows)
     return (
-        f"{len(rows)} rows leave the acceptance open, {inside} of them lie in their span. With 0.7 per draft for all "
-        f"the median of their errors were {percent(middle[len(middle) // 2])}."
+        f"{len(rows)} rows leave the acceptance open, {inside} of them lie in their span. With 0.7 per draft "
+        f"for all, the median of their errors were {percent(middle[len(middle) // 2])}."
     )
 
 
