@@ -63,7 +63,7 @@ class Die:
         """Start-up of one kernel. [s]"""
         if self.launch_latency is None:
             return constants.launch_latency.si
-        if np.all(np.equal(self.startup_share, 0)):
+        if isinstance(self.startup_share, float) and self.startup_share == 0:
             return self.launch_latency
         return self.launch_latency + self.startup_share * constants.launch_latency.si
 

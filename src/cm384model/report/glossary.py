@@ -277,7 +277,7 @@ ref | - | address of a reference
 
 id | - | name of a row
 group | - | group of rows, such as decode or operators.gemm
-subject | - | what a row measures: decode, prefill, colocated, disaggregated, caching, loading or an operator
+subject | - | what a row measures: a step, a batch, a run, caching, loading or an operator
 at | - | deployment or sizes of a row, as --at takes them
 against | - | the other side of a ratio: quantity against over quantity at
 quantity | - | which quantity of the subject a row measures
