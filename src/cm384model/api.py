@@ -15,7 +15,8 @@ from cm384model.evidence.intervals import (
 from cm384model.planning.request import Layouts, Objective, Serving, plan_request, read_slo
 from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
-from cm384model.planning.space import Progress, reuse_of
+from cm384model.planning.space import reuse_of
+from cm384model.planning.walk import Progress
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
 from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
 from cm384model.prediction.results import (
