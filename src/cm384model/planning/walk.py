@@ -128,8 +128,8 @@ def explore(
     neither these nor the ``rising`` axis, the one with the smallest delay must have the highest
     rate. Every constraint that ``evaluate`` names must forbid more, never less, as the ``rising`` axis
     grows: memory, step time and batch time do, because every law is nondecreasing in the tokens.
-    So when the largest value of a block leaves no candidate, no larger value can, and the rest
-    of the slice is not evaluated.
+    So a value of another axis that has no candidate left at the largest value of a block has none
+    at any larger one: it is dropped from the rest of the slice.
     """
     names, shape = list(axes), tuple(len(axis) for axis in axes.values())
     first, along = names[0], names.index(rising)
@@ -142,11 +142,9 @@ def explore(
     kept: list[Options] = []
     evaluated = feasible = 0
     for start in range(0, shape[0], step):
+        part = axes | {first: axes[first][start : start + step]}
         for low in range(0, shape[along], block):
-            part = axes | {
-                first: axes[first][start : start + step],
-                rising: axes[rising][low : low + block],
-            }
+            part[rising] = axes[rising][low : low + block]
             sparse = np.meshgrid(*part.values(), indexing="ij", sparse=True)
             here = tuple(len(axis) for axis in part.values())
             result = evaluate(*sparse)
@@ -161,8 +159,12 @@ def explore(
             rows = _quickest(allowed, np.broadcast_to(result.columns["delay"], here), free)
             if len(rows):
                 kept.append(undominated(_options(names, sparse, here, rows, result), kind))
-            if not allowed.take(-1, axis=along).any():
+            left = allowed.take([-1], axis=along)
+            if not left.any():
                 break
+            for n, name in enumerate(names):
+                if name != rising:
+                    part[name] = part[name][left.any(axis=tuple(m for m in range(left.ndim) if m != n))]
         if progress is not None:
             progress(min(start + step, shape[0]) / shape[0])
     size = int(np.prod(shape))

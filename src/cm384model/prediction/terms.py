@@ -81,9 +81,8 @@ def merged(name: str, *terms: Term, time: Numeric | None = None) -> Term:
 
 
 def total_time(terms: tuple[Term, ...] | list[Term]) -> Numeric:
-    """Sum of the times of ``terms``, small grids first; no terms take no time. [s]"""
-    first, *rest = sorted((term.time for term in terms), key=np.size) or [0.0]
-    return sum(rest, start=first)
+    """Sum of the times of ``terms``; no terms take no time. [s]"""
+    return sum((term.time for term in terms[1:]), start=terms[0].time) if terms else 0.0
 
 
 def overhead_term(name: str, time: Numeric, *used: Any) -> Term:
