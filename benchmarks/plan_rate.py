@@ -21,8 +21,10 @@ import numpy as np
 
 from cm384model.numeric import LAWS
 from cm384model.planning import space
+from cm384model.planning.layouts import ATTENTION_TP
 from cm384model.planning.request import Request, Slo
-from cm384model.planning.space import Explored, decode_space
+from cm384model.planning.space import decode_space
+from cm384model.planning.walk import Explored
 from cm384model.prediction.case import Case, load_case
 from cm384model.prediction.decode import DecodeDeployment, decode_step
 
@@ -110,7 +112,7 @@ def plain_loop(case: Case, npus: int, count: int) -> float:
             acceptance=float(case.workload.serving.acceptance.si),
             imbalance=float(case.imbalance(case.workload.serving.balance)),
             redundant_experts=redundant,
-            attention_tp=float(rng.choice(space.ATTENTION_TP)),
+            attention_tp=float(rng.choice(ATTENTION_TP)),
         )
         for share in map(float, rng.choice(shares, count))
     ]

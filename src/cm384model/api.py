@@ -15,7 +15,8 @@ from cm384model.evidence.intervals import (
 from cm384model.planning.request import Layouts, Objective, Serving, plan_request, read_slo
 from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
-from cm384model.planning.space import Progress, reuse_of
+from cm384model.planning.space import reuse_of
+from cm384model.planning.walk import Progress
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
 from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
 from cm384model.prediction.results import (
@@ -28,6 +29,7 @@ from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.load import load_engine, load_hardware, load_model, load_workload
 from cm384model.specs.overrides import apply_overrides, find_quantity
 from cm384model.specs.reuse import ReuseCurve, read_reuse_curve
+from cm384model.specs.traces import RequestTrace, read_trace
 from cm384model.specs.units import Dimension, parse_value
 
 if TYPE_CHECKING:
@@ -150,6 +152,7 @@ def plan(
     serving: Serving = "disaggregated",
     layouts: Layouts = "default",
     scale_out: bool = False,
+    arrivals: Name | RequestTrace | None = None,
     frontier: bool = False,
     mixed: bool = False,
     progress: Progress | None = None,
@@ -203,6 +206,8 @@ def plan(
         How dies may share a model: what pays for its family, or every way there is.
     scale_out : bool
         Whether an instance may reach beyond one scale-up network; an engine may be made for it.
+    arrivals : path or RequestTrace, optional
+        A request trace: plans also tell the mean TTFT where the rate drifts as it does there.
     frontier : bool
         Whether to return the throughput-TPOT frontier too.
     mixed : bool
@@ -243,6 +248,7 @@ def plan(
         serving=serving,
         layouts=layouts,
         scale_out=scale_out,
+        arrivals=arrivals,
     )
     result = plan_case(case, request, frontier=frontier, mixed=mixed, progress=progress)
     result = with_plan_intervals(case, result)
@@ -295,6 +301,8 @@ def vary_plan(case: Case, vary: str, **asked: Any) -> list[Varied]:
         raise SpecError.of(f"'{vary}' is not NAME=START:STOP:STEP", "for example tpot=10ms:50ms:5ms")
     if isinstance(asked.get("reuse_curve"), str | Path):
         asked["reuse_curve"] = read_reuse_curve(asked["reuse_curve"])
+    if isinstance(asked.get("arrivals"), str | Path):
+        asked["arrivals"] = read_trace(asked["arrivals"])
     if name in LIMITS:
         limits = {k: v for k, v in vars(read_slo(case, asked.pop("slo", None))).items() if v != float("inf")}
         values = steps(text, "time")

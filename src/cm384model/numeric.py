@@ -22,6 +22,15 @@ def ceil_div(n: Numeric, d: Numeric) -> Numeric:
     return np.ceil(np.divide(n, d))
 
 
+def erlang_b(offered_load: Numeric, servers: Numeric) -> Numeric:
+    """Erlang's B by its recurrence, for arrays of servers."""
+    blocking = np.ones(np.broadcast_shapes(np.shape(offered_load), np.shape(servers)))
+    for j in range(1, int(np.max(servers)) + 1):
+        passed = offered_load * blocking
+        blocking = np.where(j <= servers, passed / (j + passed), blocking)
+    return blocking
+
+
 LAWS: dict[str, Callable[..., Any]] = {}
 """Every law by name, filled as the law modules are imported."""
 

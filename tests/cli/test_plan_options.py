@@ -255,3 +255,19 @@ def test_unknown_words_are_refused(run, option, word, meant):
     result = run(*SMALL, option, word)
     assert result.status == 2
     assert f"Did you mean '{meant}'?" in result.err
+
+
+def test_a_plan_of_both_phases_by_one_input(run, monkeypatch):
+    monkeypatch.setattr(colocated, "MAX_BATCH_PER_DIE", 16)
+    options = ("plan", WORKLOAD, "--npus", "16", "--serving", "colocated", "--vary", "tpot=2ms:72ms:35ms")
+    result = run(*options)
+    assert result.status == 0, result.err
+    assert "tpot: no colocated deployment keeps 2 ms" in result.out
+    assert " x EP" in result.out
+    rates = [row["requests_per_s"] for row in csv_rows(run(*options, "--format", "csv").out)]
+    assert rates[0] == ""
+    assert float(rates[1]) < float(rates[2])
+
+
+def csv_rows(text):
+    return list(csv.DictReader(text.splitlines()))

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cm384model.laws import attention as laws
+from cm384model.laws import mla as mla_laws
 from cm384model.laws.roofline import roofline_time
 
 MLA = {"heads": 128, "latent_dim": 512, "rope_dim": 64}
@@ -13,15 +14,15 @@ BF16 = {"kv_bytes": 2, "activation_bytes": 2}
 HEADS_ONLY = {"heads": 64, "head_dim": 128}
 
 COUNTS = [
-    (laws.mla_decode_flop, 2, MLA),
-    (laws.mla_decode_bytes, 3, MLA | BF16),
-    (laws.mla_prefill_flop, 2, NAIVE),
-    (laws.mla_prefill_bytes, 1, NAIVE | {"activation_bytes": 2}),
+    (mla_laws.mla_decode_flop, 2, MLA),
+    (mla_laws.mla_decode_bytes, 3, MLA | BF16),
+    (mla_laws.mla_prefill_flop, 2, NAIVE),
+    (mla_laws.mla_prefill_bytes, 1, NAIVE | {"activation_bytes": 2}),
     (laws.attention_decode_flop, 2, HEADS_ONLY),
     (laws.attention_decode_bytes, 3, GQA | BF16),
     (laws.attention_prefill_flop, 2, HEADS_ONLY),
     (laws.attention_prefill_bytes, 1, GQA | {"activation_bytes": 2}),
-    (laws.kv_cache_bytes_per_token_mla, 1, {"latent_dim": 512, "rope_dim": 64, "kv_bytes": 2}),
+    (mla_laws.kv_cache_bytes_per_token_mla, 1, {"latent_dim": 512, "rope_dim": 64, "kv_bytes": 2}),
     (laws.kv_cache_bytes_per_token_gqa, 1, {"kv_heads": 8, "head_dim": 128, "kv_bytes": 2}),
     (laws.attention_compute_time, 2, {"flop_rate": 376e12, "efficiency": 0.654, "half_length": 0.0}),
     (laws.attention_memory_time, 1, {"bandwidth": 1600e9, "efficiency": 0.841}),
@@ -58,8 +59,8 @@ def test_mla_decode_counts_every_multiply_and_add():
                 flop += 2 * (latent + rope) + 2 * latent
     widths = {"heads": heads, "latent_dim": latent, "rope_dim": rope}
     tokens = requests * per_request
-    assert laws.mla_decode_flop(tokens, kv_len, **widths) == flop
-    moved = laws.mla_decode_bytes(requests, tokens, kv_len, **widths, kv_bytes=1, activation_bytes=4)
+    assert mla_laws.mla_decode_flop(tokens, kv_len, **widths) == flop
+    moved = mla_laws.mla_decode_bytes(requests, tokens, kv_len, **widths, kv_bytes=1, activation_bytes=4)
     assert moved == read + 4 * exchanged
 
 
@@ -73,9 +74,9 @@ def test_causal_attention_counts_every_pair_on_and_below_the_diagonal():
                 naive += 2 * qk + 2 * v
                 grouped += 4 * qk
     tokens = prompts * length
-    assert laws.mla_prefill_flop(tokens, length, heads=heads, qk_dim=qk, v_dim=v) == naive
+    assert mla_laws.mla_prefill_flop(tokens, length, heads=heads, qk_dim=qk, v_dim=v) == naive
     assert laws.attention_prefill_flop(tokens, length, heads=heads, head_dim=qk) == grouped
-    moved = laws.mla_prefill_bytes(tokens, heads=heads, qk_dim=qk, v_dim=v, activation_bytes=2)
+    moved = mla_laws.mla_prefill_bytes(tokens, heads=heads, qk_dim=qk, v_dim=v, activation_bytes=2)
     assert moved == 2 * exchanged
 
 
@@ -110,23 +111,23 @@ def test_prefill_of_one_token_is_decode_over_one_position():
 
 def test_one_group_per_head_is_multi_head_attention():
     shape = {"heads": 8, "kv_heads": 8, "head_dim": 128, "activation_bytes": 2}
-    naive = laws.mla_prefill_bytes(100, heads=8, qk_dim=128, v_dim=128, activation_bytes=2)
+    naive = mla_laws.mla_prefill_bytes(100, heads=8, qk_dim=128, v_dim=128, activation_bytes=2)
     assert laws.attention_prefill_bytes(100, **shape) == naive
 
 
 def test_the_cache_of_deepseek_r1():
     widths = {"latent_dim": 512, "rope_dim": 64, "kv_bytes": 2}
-    assert laws.kv_cache_bytes_per_token_mla(61, **widths) == 70_272
-    read = laws.mla_decode_bytes(1, 0, 1, heads=128, **widths, activation_bytes=2)
-    assert laws.kv_cache_bytes_per_token_mla(1, **widths) == read
+    assert mla_laws.kv_cache_bytes_per_token_mla(61, **widths) == 70_272
+    read = mla_laws.mla_decode_bytes(1, 0, 1, heads=128, **widths, activation_bytes=2)
+    assert mla_laws.kv_cache_bytes_per_token_mla(1, **widths) == read
 
 
 def mla_time(tokens_per_request, heads, *, kv_len=131_072, overlap=1.0):
     """Decode attention of 16 requests on a CloudMatrix384 die, with its flop and bytes."""
     widths = {"heads": heads, "latent_dim": 512, "rope_dim": 64}
     tokens = 16 * tokens_per_request
-    flop = laws.mla_decode_flop(tokens, kv_len, **widths)
-    moved = laws.mla_decode_bytes(16, tokens, kv_len, **widths, **BF16)
+    flop = mla_laws.mla_decode_flop(tokens, kv_len, **widths)
+    moved = mla_laws.mla_decode_bytes(16, tokens, kv_len, **widths, **BF16)
     compute = laws.attention_compute_time(flop, kv_len, flop_rate=376e12, efficiency=0.654, half_length=0)
     memory = laws.attention_memory_time(moved, bandwidth=1600e9, efficiency=0.841)
     return flop, moved, roofline_time(compute, memory, overlap=overlap, launch_latency=10e-6)

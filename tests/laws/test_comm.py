@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cm384model.laws import comm
+from cm384model.laws import comm, exchange
 
 US, NS, GB = 1e-6, 1e-9, 1e9
 
@@ -32,44 +32,44 @@ def increasing(values) -> bool:
 
 
 def test_distinct_destinations_by_hand():
-    assert comm.distinct_destinations(1, 8) == 1
-    assert comm.distinct_destinations(2, 2) == pytest.approx(1.5)
-    assert comm.distinct_destinations(8, 8) == pytest.approx(8 * (1 - (7 / 8) ** 8))
+    assert exchange.distinct_destinations(1, 8) == 1
+    assert exchange.distinct_destinations(2, 2) == pytest.approx(1.5)
+    assert exchange.distinct_destinations(8, 8) == pytest.approx(8 * (1 - (7 / 8) ** 8))
 
 
 @given(ep=st.integers(1, 768), destinations=st.integers(1, 16))
 def test_distinct_destinations_never_exceeds_group_or_picks(ep, destinations):
-    distinct = comm.distinct_destinations(ep, destinations)
+    distinct = exchange.distinct_destinations(ep, destinations)
     assert 1 - 1e-9 <= distinct <= min(ep, destinations) * (1 + 1e-9)
 
 
 def test_exchange_time_by_hand():
     by_hand = 42.6e-6 + 7 * 70e-9 + 128 * (8 * 37e-9 + 5.251127 * 7680 / 135e9)
-    assert comm.exchange_time(128, 8, 8, 7680, **EXCHANGE) == pytest.approx(by_hand, rel=1e-6)
+    assert exchange.exchange_time(128, 8, 8, 7680, **EXCHANGE) == pytest.approx(by_hand, rel=1e-6)
 
 
 def test_group_of_one_exchanges_nothing():
-    assert comm.exchange_bytes(128, 8, 7680, 1) == 0
+    assert exchange.exchange_bytes(128, 8, 7680, 1) == 0
     local = EXCHANGE["floor"] + 128 * 8 * EXCHANGE["per_message"]
-    assert comm.exchange_time(128, 1, 8, 7680, **EXCHANGE) == pytest.approx(local)
+    assert exchange.exchange_time(128, 1, 8, 7680, **EXCHANGE) == pytest.approx(local)
     slow = EXCHANGE | {"bandwidth": 1.0, "per_peer": 1.0}
-    assert comm.exchange_time(128, 1, 8, 7680, **slow) == pytest.approx(local)
+    assert exchange.exchange_time(128, 1, 8, 7680, **slow) == pytest.approx(local)
 
 
 def test_empty_exchange_costs_floor_and_peers():
-    assert comm.exchange_time(0, 32, 8, 7680, **EXCHANGE) == pytest.approx(42.6e-6 + 31 * 70e-9)
+    assert exchange.exchange_time(0, 32, 8, 7680, **EXCHANGE) == pytest.approx(42.6e-6 + 31 * 70e-9)
 
 
 def test_exchange_is_monotone():
-    assert increasing(comm.exchange_time(np.arange(1, 500), 32, 8, 7680, **EXCHANGE))
-    assert increasing(comm.exchange_time(128, RANKS, 8, 7680, **EXCHANGE))
-    assert increasing(comm.exchange_time(128, 32, np.arange(1, 17), 7680, **EXCHANGE))
-    assert increasing(comm.exchange_time(128, 32, 8, np.arange(1e3, 2e4, 1e3), **EXCHANGE))
-    assert increasing(comm.exchange_bytes(128, 8, 7680, RANKS))
+    assert increasing(exchange.exchange_time(np.arange(1, 500), 32, 8, 7680, **EXCHANGE))
+    assert increasing(exchange.exchange_time(128, RANKS, 8, 7680, **EXCHANGE))
+    assert increasing(exchange.exchange_time(128, 32, np.arange(1, 17), 7680, **EXCHANGE))
+    assert increasing(exchange.exchange_time(128, 32, 8, np.arange(1e3, 2e4, 1e3), **EXCHANGE))
+    assert increasing(exchange.exchange_bytes(128, 8, 7680, RANKS))
 
 
 def test_exchange_reaches_a_plateau_when_peers_are_free():
-    times = comm.exchange_time(128, 2 ** np.arange(1, 16), 8, 7680, **EXCHANGE | {"per_peer": 0})
+    times = exchange.exchange_time(128, 2 ** np.arange(1, 16), 8, 7680, **EXCHANGE | {"per_peer": 0})
     assert increasing(times)
     assert np.all(np.diff(times)[3:] < np.diff(times)[2:-1])
     plateau = EXCHANGE["floor"] + 128 * 8 * (EXCHANGE["per_message"] + 7680 / EXCHANGE["bandwidth"])
@@ -79,7 +79,7 @@ def test_exchange_reaches_a_plateau_when_peers_are_free():
 
 def test_mixed_bandwidth_lies_between_its_two_fabrics():
     fabrics = {"near_ranks": 8, "near_bandwidth": 160e9, "far_bandwidth": 50e9}
-    bandwidths = comm.mixed_bandwidth(np.array([1, 4, 8, 16, 64, 100_000]), **fabrics)
+    bandwidths = exchange.mixed_bandwidth(np.array([1, 4, 8, 16, 64, 100_000]), **fabrics)
     assert bandwidths[:3] == pytest.approx([160e9] * 3)
     assert increasing(-bandwidths[2:])
     assert bandwidths[-1] == pytest.approx(50e9, rel=1e-3)
@@ -153,8 +153,8 @@ def test_collective_grid_equals_scalars(law, constants):
 def test_exchange_grid_equals_scalars():
     tokens = np.array([1, 3, 48, 128])
     for law in (
-        lambda n, ep: comm.exchange_time(n, ep, 8, 7680, **EXCHANGE),
-        lambda n, ep: comm.exchange_bytes(n, 8, 7680, ep),
+        lambda n, ep: exchange.exchange_time(n, ep, 8, 7680, **EXCHANGE),
+        lambda n, ep: exchange.exchange_bytes(n, 8, 7680, ep),
     ):
         scalars = [[law(int(n), int(ep)) for ep in RANKS] for n in tokens]
         assert all(isinstance(value, float) for row in scalars for value in row)

@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cm384model.laws.batch_service import batch_service_ttft
+from cm384model.laws.greedy_batch import greedy_batch_ttft, greedy_batch_ttft_percentile, greedy_batch_wait
 from cm384model.laws.queueing import (
     full_batch_wait,
-    greedy_batch_ttft,
-    greedy_batch_ttft_percentile,
-    greedy_batch_wait,
     utilisation,
     wait_allen_cunneen,
     wait_chance,

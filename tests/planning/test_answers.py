@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cm384model import api
@@ -14,6 +15,7 @@ from cm384model.planning.request import ABLATIONS, Request, Slo
 from cm384model.planning.search import plan_case
 from cm384model.planning.vary import MOST_VALUES, steps
 from cm384model.specs.diagnostics import SpecError
+from cm384model.specs.traces import RequestTrace
 
 REQUESTS = {
     "64 NPUs": Request(64, Slo(0.05, 2.0)),
@@ -285,3 +287,23 @@ def test_spare_nodes_leave_at_least_one_node(case):
 def test_faulty_limits(case, slo):
     with pytest.raises(SpecError):
         api.plan_request(case, **FINE | {"slo": slo})
+
+
+def trace_of(counts, interval=20.0):
+    """Requests spread evenly over intervals, so many in each."""
+    times = np.concatenate([interval * (i + (np.arange(n) + 0.5) / n) for i, n in enumerate(counts)])
+    ones = np.ones(len(times), dtype=int)
+    times = np.concatenate([times, [interval * len(counts)]]) - times[0]
+    ones = np.append(ones, 1)
+    return RequestTrace(times, ones, ones, np.zeros(0, dtype=int), np.zeros(0, dtype=int))
+
+
+def test_arrivals_that_do_not_drift_change_little_and_those_that_do_wait(case, coarse):
+    request_ = Request(64, Slo(0.1, 2.0), objective="npus", rate=20.0)
+    steady, drifting = (
+        plan_case(case, replace(request_, arrivals=trace_of(counts))).plans[0]
+        for counts in ([100] * 30, [60, 140] * 15)
+    )
+    assert steady.ttft_arrivals_s == pytest.approx(steady.ttft_s, rel=0.10)
+    assert drifting.ttft_arrivals_s > 1.2 * drifting.ttft_s
+    assert plan_case(case, request_).plans[0].ttft_arrivals_s is None

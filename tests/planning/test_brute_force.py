@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from cm384model.planning import cache_pool, caching, layouts, pairs, search, space
+from cm384model.planning import cache_pool, caching, layouts, pairs, search, space, walk
 from cm384model.planning.request import ABLATIONS, Request, Slo
 from cm384model.planning.results import Infeasible
 from cm384model.planning.search import plan_case
@@ -338,9 +338,9 @@ def test_the_winner_is_the_best_of_all_combinations(lengths, seed):
     axes, request, block, chunk, same_rate = random_problem(seed, 40.0 if "chunks" in lengths else 10.0)
     note(f"{axes}, {request}, RISING_BLOCK={block}, CHUNK={chunk}, SAME_RATE={same_rate}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(space, "RISING_BLOCK", block)
-        patch.setattr(space, "CHUNK", chunk)
-        patch.setattr(space, "FEW", 0)
+        patch.setattr(walk, "RISING_BLOCK", block)
+        patch.setattr(walk, "CHUNK", chunk)
+        patch.setattr(walk, "FEW", 0)
         result = planned(patch, case_of(lengths), axes, request, same_rate)
     left = combinations(lengths, axes, request)
     assert result.feasible == bool(left)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cm384model.planning import layouts, space
+from cm384model.planning import layouts, space, walk
 from cm384model.planning.request import Request, Slo
 from cm384model.prediction.case import load_case
 from cm384model.prediction.decode import DecodeDeployment, decode_step
@@ -58,7 +58,7 @@ def random_walk(seed):
             "transfer": 0.0,
             "most": np.inf,
         }
-        return space.Slice(columns, {"hbm": heavy > limits[0], "tpot": cost > limits[1]})
+        return walk.Slice(columns, {"hbm": heavy > limits[0], "tpot": cost > limits[1]})
 
     names = ("a", "b", "c")
     return {n: np.arange(1.0, size + 1) for n, size in zip(names, sizes, strict=True)}, evaluate
@@ -85,10 +85,10 @@ def test_slices_and_pruning_change_nothing(seed):
     seen = []
     for block, chunk in ((1, 1), (1, 10**6), (16, 7), (16, 10**6), (10**6, 10**6)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(space, "RISING_BLOCK", block)
-            patch.setattr(space, "CHUNK", chunk)
-            patch.setattr(space, "FEW", 0)
-            found = space.explore(axes, "b", ("a",), evaluate)
+            patch.setattr(walk, "RISING_BLOCK", block)
+            patch.setattr(walk, "CHUNK", chunk)
+            patch.setattr(walk, "FEW", 0)
+            found = walk.explore(axes, "b", ("a",), evaluate)
         assert found.size == allowed.size
         assert found.evaluated + found.rejected["pruned"] == found.size
         assert found.feasible == int(allowed.sum())
@@ -110,9 +110,9 @@ def test_slices_change_nothing_in_the_planners_own_spaces(npus, tpot, ttft, reus
     found = []
     for block, chunk in ((1, 300), (16, 100_000), (10**6, 10**6)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(space, "RISING_BLOCK", block)
-            patch.setattr(space, "CHUNK", chunk)
-            patch.setattr(space, "FEW", 0)
+            patch.setattr(walk, "RISING_BLOCK", block)
+            patch.setattr(walk, "CHUNK", chunk)
+            patch.setattr(walk, "FEW", 0)
             patch.setattr(space, "MAX_BATCH_PER_DIE", 96)
             patch.setattr(space, "MAX_DRAFT_TOKENS", 1)
             patch.setattr(layouts, "ATTENTION_TP", (1.0, 2.0))
@@ -255,7 +255,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.integers(0, 6
 @given(rows=ROWS)
 def test_the_frontier_is_what_no_other_row_of_its_kind_beats(rows):
     kind, rate, cost = np.array(rows, dtype=float).reshape(-1, 3).T
-    kept = space.frontier(kind, rate, cost)
+    kept = walk.frontier(kind, rate, cost)
     assert {rows[i] for i in kept} == unbeaten(rows)
     assert len(kept) == len(unbeaten(rows))  # of equal rows, one
 
@@ -265,10 +265,10 @@ def test_undominated_options_take_every_column_along(rows):
     kind, rate, cost = np.array(rows, dtype=float).reshape(-1, 3).T
     marks = np.arange(len(rows), dtype=float)
     names = ("npus", "tpot", "free", "alone", "prompts", "spared", "transfer", "most")
-    options = space.Options(
+    options = walk.Options(
         {"kind": kind, "mark": marks}, rate=rate, delay=cost, **dict.fromkeys(names, marks)
     )
-    kept = space.undominated(options, ("kind",))
+    kept = walk.undominated(options, ("kind",))
     assert {(kept.axes["kind"][i], kept.rate[i], kept.delay[i]) for i in range(len(kept))} == unbeaten(rows)
     for i, mark in enumerate(kept.axes["mark"].astype(int)):
         assert rows[mark] == (kept.axes["kind"][i], kept.rate[i], kept.delay[i])

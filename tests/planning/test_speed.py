@@ -9,7 +9,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from cm384model.planning import space
+from cm384model.planning import walk
 from cm384model.planning.request import Request, Slo
 from cm384model.planning.search import plan_case
 from cm384model.prediction.evaluate import predict_decode
@@ -35,12 +35,12 @@ def peak_of_walk(sizes):
 
     def evaluate(a, b, c):
         cost = a * b / (1 + c)
-        columns = dict.fromkeys((column.name for column in fields(space.Options)[1:]), cost)
-        return space.Slice(columns | {"rate": 1 / cost}, {"hbm": cost < 0, "tpot": cost < 0})
+        columns = dict.fromkeys((column.name for column in fields(walk.Options)[1:]), cost)
+        return walk.Slice(columns | {"rate": 1 / cost}, {"hbm": cost < 0, "tpot": cost < 0})
 
     axes = {name: np.arange(1.0, size + 1) for name, size in zip("abc", sizes, strict=True)}
     tracemalloc.start()
-    found = space.explore(axes, "b", ("c",), evaluate)
+    found = walk.explore(axes, "b", ("c",), evaluate)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.evaluated == found.size == np.prod(sizes)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cm384model.prediction.capacity import CONTEXTS, REFERENCE_EP, fit_case
 from cm384model.prediction.evaluate import predict_decode, predict_prefill
-from cm384model.prediction.question import largest, read_question
+from cm384model.prediction.question import largest, memory_of, read_question
 from cm384model.specs.diagnostics import SpecError
 
 # DeepSeek-R1 by hand, bytes; INT8 weights, the latent up-projections in BF16
@@ -266,3 +266,28 @@ def test_sizes_are_whole_groups_of_attention_tp(case):
 def test_bad_questions(case, at, npus, said):
     with pytest.raises(SpecError, match=said.replace("(", r"\(")):
         fit_case(case, "decode", at, npus)
+
+
+@pytest.mark.parametrize(
+    ("phase", "at", "step"),
+    [
+        ("decode", "expert_tp=16", 16),
+        ("decode", "attention_tp=4,expert_tp=8", 8),
+        ("prefill", "attention_tp=4,context_parallel=2,pipeline_stages=2", 16),
+        ("prefill", "expert_tp=4,pipeline_stages=4,chunks=4", 16),
+    ],
+)
+def test_sizes_are_whole_groups_of_the_layout(case, phase, at, step):
+    """And the smallest instance is one that prediction takes, with the ledger that it shows."""
+    question, _ = read_question(case, phase, at)
+    assert question.step == step
+    found = fit_case(case, phase, at)
+    assert found.feasible
+    size = found.smallest.dies
+    assert size % step == 0
+    load = {"batch_per_die": 1} if phase == "decode" else {"tokens_per_npu": 4096 * 2 / size * 4}
+    words = dict(word.split("=") for word in at.split(","))
+    predict = predict_decode if phase == "decode" else predict_prefill
+    memory = predict(case, {"ep": size, **load, **words}).memory
+    fitted = memory_of(case, question.at(float(size), question.batch(float(size)), question.context))
+    assert fitted.weights == pytest.approx(memory.weights_bytes)

@@ -10,7 +10,7 @@ from cm384model.planning import results as planning
 from cm384model.prediction import capacity, compare, explain
 from cm384model.prediction import results as prediction
 from cm384model.report.glossary import GLOSSARY
-from cm384model.specs.deployment import DECODE_FIELDS, OPERATOR_FIELDS, PREFILL_FIELDS
+from cm384model.specs.deployment import COLOCATED_FIELDS, DECODE_FIELDS, OPERATOR_FIELDS, PREFILL_FIELDS
 
 NAMES = [entry.name for entry in GLOSSARY]
 EVIDENCE = (calibration, sensitivity, targets, validate)
@@ -43,7 +43,9 @@ def test_every_field_of_a_result_is_in_the_glossary(result):
     assert {name.removesuffix("_low").removesuffix("_high") for name in fields} <= set(NAMES)
 
 
-@pytest.mark.parametrize("fields", [DECODE_FIELDS, PREFILL_FIELDS, *OPERATOR_FIELDS.values()])
+@pytest.mark.parametrize(
+    "fields", [DECODE_FIELDS, PREFILL_FIELDS, COLOCATED_FIELDS, *OPERATOR_FIELDS.values()]
+)
 def test_everything_that_at_takes_is_in_the_glossary(fields):
     assert set(fields) <= set(NAMES)
 

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from cm384model.laws.batch_service import batch_service_ttft
+from cm384model.laws.greedy_batch import greedy_batch_ttft, greedy_batch_ttft_percentile, greedy_batch_wait
 from cm384model.laws.queueing import (
     full_batch_wait,
-    greedy_batch_ttft,
-    greedy_batch_ttft_percentile,
-    greedy_batch_wait,
     wait_allen_cunneen,
     wait_chance,
     wait_mdc,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cm384model.specs.diagnostics import SpecError
-from cm384model.specs.traces import read_trace, reuse_distances
+from cm384model.specs.traces import RequestTrace, read_trace, reuse_distances
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
@@ -211,3 +211,12 @@ def test_mooncake_as_published(published):
     rates = trace.block_hit_rate(np.array([1, 1000, 10_000, 100_000, 10**9]))
     assert np.all(np.diff(rates) > 0)
     assert rates[-1] == pytest.approx(1 - len(np.unique(trace.blocks)) / len(trace.blocks))
+
+
+def test_rates_count_requests_in_whole_intervals():
+    times = np.array([0.0, 1.0, 9.0, 10.0, 25.0])
+    ones = np.ones(5, dtype=int)
+    trace = RequestTrace(times, ones, ones, ones[:0], ones[:0])
+    assert list(trace.rates(10.0)) == [0.3, 0.1]
+    with pytest.raises(SpecError, match="lasts 25 s"):
+        trace.rates(60.0)

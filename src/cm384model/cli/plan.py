@@ -142,6 +142,14 @@ def plan(
         bool,
         typer.Option("--scale-out", help="Let an instance reach beyond one scale-up network."),
     ] = False,
+    arrivals: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TRACE",
+            help="A request trace: also tell the mean TTFT where the rate drifts as it does there.",
+            show_default=False,
+        ),
+    ] = None,
     frontier: Annotated[
         bool, typer.Option("--frontier", help="Show the throughput-TPOT frontier too.")
     ] = False,
@@ -191,6 +199,7 @@ def plan(
         "cache_plane": cache_plane,
         "without": without or (),
         "scale_out": scale_out,
+        "arrivals": arrivals,
         "kv_precisions": kv_precision.split(",") if kv_precision else (),
         "serving": serving,
         "layouts": layouts,

@@ -29,7 +29,9 @@ from cm384model.prediction.evaluate_colocated import (
 )
 from cm384model.specs.deployment import OPERATOR_FIELDS
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
-from cm384model.specs.load import load_workload
+from cm384model.specs.load import load_model, load_workload
+from cm384model.specs.model import Model
+from cm384model.specs.overrides import apply_overrides
 from cm384model.specs.spec import node_at
 from cm384model.specs.units import SI_UNIT, Dimension
 
@@ -261,7 +263,20 @@ def dimension_of(line: Line) -> Dimension:
 
 @functools.cache
 def _case(workload: str, model: str, hardware: str, engine: str, settings: tuple[str, ...]) -> Case:
-    return load_case(workload, model=model or None, hardware=hardware, engine=engine, settings=settings)
+    """A case of files that are read once each."""
+    case = _plain(workload, hardware, engine)
+    specs = vars(case) | ({"model": _model(model)} if model else {})
+    return Case(**apply_overrides(specs, settings))
+
+
+@functools.cache
+def _plain(workload: str, hardware: str, engine: str) -> Case:
+    return load_case(workload, hardware=hardware, engine=engine)
+
+
+@functools.cache
+def _model(name: str) -> Model:
+    return load_model(name)
 
 
 def case_of(row: Row) -> Case:

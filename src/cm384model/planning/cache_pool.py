@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from cm384model.planning.caching import CacheLevels
-from cm384model.planning.pairs import SAME_RATE, Pools, Problem, best_pools
+from cm384model.planning.pairs import SAME_RATE, best_pools
+from cm384model.planning.problem import Pools, Problem
 
 SAME_POOL = 1e-9
 """A smaller pool may cost this part of the request rate. [-]"""

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from cm384model.planning.pairs import Problem, best_pools, staircase
+from cm384model.planning.pairs import best_pools, staircase
+from cm384model.planning.problem import Problem
 from cm384model.planning.request import Request, Slo
 from cm384model.planning.results import Infeasible, Plan
-from cm384model.planning.space import Explored, decode_space, prefill_space
+from cm384model.planning.space import decode_space, prefill_space
+from cm384model.planning.walk import Explored
 from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import decode_deployment, decode_outputs, filled_prefill, prefill_outputs
 from cm384model.prediction.operators import scales_out

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from cm384model.planning.caching import with_nodes
-from cm384model.planning.pairs import Problem, highest_rate
+from cm384model.planning.pairs import highest_rate
+from cm384model.planning.problem import Problem
 from cm384model.planning.request import Request
 from cm384model.planning.results import Marginal, Plan
 from cm384model.planning.space import decode_space, prefill_space

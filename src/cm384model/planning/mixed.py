@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cm384model.planning.pairs import Pools, Problem, sustained_rate
+from cm384model.planning.pairs import sustained_rate
+from cm384model.planning.problem import Pools, Problem
 
 
 @dataclass(frozen=True)

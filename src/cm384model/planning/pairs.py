@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cm384model.numeric import Numeric
-from cm384model.planning.request import Request
-from cm384model.planning.space import Options
-from cm384model.prediction.serving import prefill_delay, prefill_delay_p95
+from cm384model.planning.problem import Pools, Problem
 
 BISECTIONS = 44
 """Halvings of the interval of rates: the answer is exact to 1 part in 10^13. [-]"""
@@ -26,82 +24,9 @@ ROUND = 4
 BRANCHES = (16, 256)
 """Decode pools that are computed at once: few until the first rates are sure, then more. [-]"""
 
+
 SAME_RATE = 1e-3
 """Rates that differ by less are the same to a planner: far below the model's own error. [-]"""
-
-
-@dataclass(frozen=True)
-class Pools:
-    """Combinations of a decode option, a prefill option and instance counts, as columns.
-
-    ``decode`` and ``prefill`` are rows of the options; ``rate`` is served requests per second.
-    """
-
-    decode: np.ndarray
-    decode_instances: np.ndarray
-    prefill: np.ndarray
-    prefill_instances: np.ndarray
-    rate: np.ndarray
-    tpot: np.ndarray
-    npus: np.ndarray
-    ttft: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.rate)
-
-    def take(self, rows: np.ndarray) -> Pools:
-        """Some of the combinations."""
-        return Pools(*(column[rows] for column in vars(self).values()))
-
-
-@dataclass(frozen=True)
-class Problem:
-    """The options of both phases and what a combination must keep."""
-
-    request: Request
-    npus: int
-    output_len: float
-    decode: Options
-    prefill: Options
-
-    def budget(self, rows: np.ndarray) -> np.ndarray:
-        """What is left of TTFT for queueing and prefill beside each decode option. [s]"""
-        slo, decode = self.request.slo, self.decode
-        after = decode.transfer[rows] + decode.delay[rows]
-        limit = np.minimum(slo.ttft, slo.e2e - self.output_len * decode.tpot[rows])
-        left: np.ndarray = limit - after
-        return left
-
-    def most_rate(self, rows: np.ndarray) -> np.ndarray:
-        """Requests per second that the limit on concurrency allows, by Little's law. [1/s]"""
-        most: np.ndarray = self.request.max_concurrency / (self.output_len * self.decode.tpot[rows])
-        return most
-
-    def prefill_delay(self, rate: Numeric, option: np.ndarray, instances: Numeric) -> np.ndarray:
-        """Mean queueing and prefill time of a pool at a rate, infinite above what its cache carries. [s]"""
-        p = self.prefill
-        delay: np.ndarray = prefill_delay(
-            rate,
-            instances=instances,
-            prompts=p.prompts[option],
-            full_time=p.delay[option],
-            alone_time=p.alone[option],
-        )
-        return np.where(rate <= p.most[option] * (1 + 1e-12), delay - p.spared[option], np.inf)
-
-    def ttft_p95(self, pools: Pools) -> np.ndarray:
-        """95th percentile of TTFT of each combination. [s]"""
-        p, option = self.prefill, pools.prefill.astype(int)
-        delay = prefill_delay_p95(
-            pools.rate,
-            instances=pools.prefill_instances,
-            prompts=p.prompts[option],
-            full_time=p.delay[option],
-            alone_time=p.alone[option],
-        )
-        decode, beside = self.decode, pools.decode.astype(int)
-        ttft: np.ndarray = delay - p.spared[option] + decode.transfer[beside] + decode.delay[beside]
-        return ttft
 
 
 def best_pools(problem: Problem) -> Pools:

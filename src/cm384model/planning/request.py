@@ -11,6 +11,7 @@ from cm384model.prediction.case import Case
 from cm384model.specs.deployment import Field, read_at
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
 from cm384model.specs.reuse import ReuseCurve, read_reuse_curve
+from cm384model.specs.traces import RequestTrace, read_trace
 from cm384model.specs.units import Dimension, parse_value
 
 Objective = Literal["throughput", "npus", "latency"]
@@ -77,6 +78,8 @@ class Request:
         How dies may share a model: what pays for its family, or every way there is.
     scale_out : bool
         Whether an instance may reach beyond one scale-up network.
+    arrivals : RequestTrace or None
+        Requests whose drifting rate, in proportion to the plan's, the plans are told for too.
     """
 
     npus: int
@@ -97,6 +100,7 @@ class Request:
     serving: Serving = "disaggregated"
     layouts: Layouts = "default"
     scale_out: bool = False
+    arrivals: RequestTrace | None = None
 
 
 def plan_request(
@@ -120,6 +124,7 @@ def plan_request(
     serving: Serving = "disaggregated",
     layouts: Layouts = "default",
     scale_out: bool = False,
+    arrivals: str | Path | RequestTrace | None = None,
 ) -> Request:
     """A checked planning problem; operands as in `cm384model.api.plan`.
 
@@ -183,6 +188,11 @@ def plan_request(
         "for example --reuse 0.5 --cache-retention 10min",
     )
     check(reuse_rate is None or reuse_curve is not None, "reuse_rate needs reuse_curve", "a table or a trace")
+    check(
+        arrivals is None or serving == "disaggregated",
+        f"serving {serving} has no queue for arrivals to drift in",
+        "serve disaggregated",
+    )
     sized = reuse_curve is not None or cache_retention is not None
     check(cache_nodes is None or sized, "cache_nodes needs reuse_curve, or reuse and cache_retention", _SIZED)
     check(
@@ -222,6 +232,7 @@ def plan_request(
         serving=serving,
         layouts=layouts,
         scale_out=scale_out or case.engine.scale_out,
+        arrivals=arrivals if isinstance(arrivals, RequestTrace | None) else read_trace(arrivals),
     )
 
 

@@ -110,6 +110,7 @@ class Plan:
     requests_per_s_low: float | None = None
     requests_per_s_high: float | None = None
     cache: CachePool | None = None
+    ttft_arrivals_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from cm384model.planning.caching import cache_levels, finer, with_both
 from cm384model.planning.explain import bound_by, less_than_a_node, runner_up, why_infeasible
 from cm384model.planning.marginal import marginals
 from cm384model.planning.mixed import best_mix
-from cm384model.planning.pairs import Pools, Problem
+from cm384model.planning.problem import Pools, Problem
 from cm384model.planning.request import Request
 from cm384model.planning.results import (
     DecodePool,
@@ -23,7 +23,8 @@ from cm384model.planning.results import (
     PlanResult,
     PrefillPool,
 )
-from cm384model.planning.space import Explored, Options, Progress, decode_space, prefill_space
+from cm384model.planning.space import decode_space, prefill_space
+from cm384model.planning.walk import Explored, Options, Progress
 from cm384model.prediction.case import Case
 from cm384model.prediction.evaluate import filled_decode
 from cm384model.prediction.scale_out import exchange_times
@@ -248,6 +249,7 @@ def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
             relative=_relative(problem, first, rate, used, tpot),
             bound_by="",
             cache=levels.pool(case, problem.request, prefill.reuse, rate),
+            ttft_arrivals_s=problem.ttft_drifting(pools, row) if problem.request.arrivals else None,
         )
         plans.append(replace(plan, bound_by=bound_by(case, plan)))
     return tuple(plans)

@@ -200,9 +200,10 @@ def closed_loop_run(
     """
     output_len, npus = deployment.output_len, deployment.decode.ep / system.hardware.npu.dies.si
     together = np.minimum(prompts, concurrency)
-    left = np.maximum(np.mod(prompts, together), 1.0)
-    full = colocated_serving(system, with_concurrency(system, deployment, together))
-    last = colocated_serving(system, with_concurrency(system, deployment, left))
+    left = np.mod(prompts, together)
+    full = last = colocated_serving(system, with_concurrency(system, deployment, together))
+    if np.any(left):
+        last = colocated_serving(system, with_concurrency(system, deployment, np.maximum(left, 1.0)))
     time = waves_time(prompts, together, full_time=full.e2e, last_time=last.e2e)
     ttft = wave_ttft(together, full.prefill_time)
     return Run(

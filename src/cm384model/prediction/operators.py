@@ -15,6 +15,7 @@ import numpy as np
 
 from cm384model.laws import attention as attention_laws
 from cm384model.laws import comm as comm_laws
+from cm384model.laws import exchange as exchange_laws
 from cm384model.laws import gemm as gemm_laws
 from cm384model.laws.caching import cold_start_time, mean_switch_time
 from cm384model.laws.roofline import roofline_time
@@ -63,7 +64,7 @@ class Die:
         """Start-up of one kernel. [s]"""
         if self.launch_latency is None:
             return constants.launch_latency.si
-        if np.all(np.equal(self.startup_share, 0)):
+        if isinstance(self.startup_share, float) and self.startup_share == 0:
             return self.launch_latency
         return self.launch_latency + self.startup_share * constants.launch_latency.si
 
@@ -236,7 +237,7 @@ def exchange_bandwidth(hardware: Hardware, ep: Numeric) -> Numeric:
     """What one die of a group writes at: inside its node, inside its supernode, beyond. [B/s]"""
     write, domain = hardware.fabric.ub.write, hardware.dies_per_supernode
     beyond = scales_out(hardware)
-    inside = comm_laws.mixed_bandwidth(
+    inside = exchange_laws.mixed_bandwidth(
         np.minimum(ep, domain) if beyond else ep,
         near_ranks=hardware.dies_per_node,
         near_bandwidth=write.intra_node.bandwidth.si,
@@ -244,7 +245,7 @@ def exchange_bandwidth(hardware: Hardware, ep: Numeric) -> Numeric:
     )
     if not beyond:
         return inside
-    return comm_laws.mixed_bandwidth(
+    return exchange_laws.mixed_bandwidth(
         ep, near_ranks=domain, near_bandwidth=inside, far_bandwidth=hardware.fabric.rdma.bandwidth.si
     )
 
@@ -268,8 +269,8 @@ def exchange(
         "per_peer": constants.per_peer.si,
         "bandwidth": exchange_bandwidth(die.hardware, ep),
     }
-    time = comm_laws.exchange_time(tokens, ep, destinations, message_bytes, **operands)
-    sent = comm_laws.exchange_bytes(tokens, destinations, message_bytes, ep)
+    time = exchange_laws.exchange_time(tokens, ep, destinations, message_bytes, **operands)
+    sent = exchange_laws.exchange_bytes(tokens, destinations, message_bytes, ep)
     floor = operands["floor"]
     return Term(name, time, {"bytes": sent, "fabric": time - floor, "latency": floor})
 

@@ -60,9 +60,11 @@ class Question:
 
     @property
     def step(self) -> int:
-        """Sizes are multiples of this: whole NPUs, and whole groups that share attention heads. [dies]"""
+        """Sizes are multiples of this: whole NPUs, and whole groups that share heads or experts. [dies]"""
         tp = self.given.get("attention_tp") or usual_attention_tp(self.case.system)
-        return int(np.lcm(int(self.case.hardware.dies_per_npu), int(tp)))
+        stages, parts = self.given.get("pipeline_stages", 1), max(self.given.get("context_parallel", 0), 1)
+        groups = (tp * parts * stages, self.given.get("expert_tp", 1) * stages)
+        return int(np.lcm.reduce([int(self.case.hardware.dies_per_npu), *map(int, groups)]))
 
     @property
     def context(self) -> float:

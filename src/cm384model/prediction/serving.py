@@ -6,7 +6,7 @@ import numpy as np
 
 from cm384model.laws.batch_service import batch_service_ttft
 from cm384model.laws.drift import fluid_backlog, fluid_wait
-from cm384model.laws.queueing import greedy_batch_ttft_percentile
+from cm384model.laws.greedy_batch import greedy_batch_ttft_percentile
 from cm384model.numeric import Numeric
 from cm384model.prediction.case import Case
 from cm384model.prediction.memory import kv_bytes_per_token_layer

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cm384model.laws import attention as attention_laws
+from cm384model.laws import mla as mla_laws
 from cm384model.laws.moe import experts_touched
 from cm384model.prediction import operators
 from cm384model.prediction.case import Case
@@ -188,8 +189,8 @@ def _mla_decode(die: Die, case: Case, o: Operands) -> Term:
     a, p = latent(case.model), case.model.precision
     tokens = o["batch_per_die"] * o["tokens_per_request"]
     widths = {"heads": o["heads"], "latent_dim": a.kv_lora_rank.si, "rope_dim": a.qk_rope_dim.si}
-    flop = attention_laws.mla_decode_flop(tokens, o["kv_len"], **widths)
-    moved = attention_laws.mla_decode_bytes(
+    flop = mla_laws.mla_decode_flop(tokens, o["kv_len"], **widths)
+    moved = mla_laws.mla_decode_bytes(
         o["batch_per_die"],
         tokens,
         o["kv_len"],
@@ -209,10 +210,8 @@ def _mla_prefill(die: Die, case: Case, o: Operands) -> Term:
         "qk_dim": a.qk_nope_dim.si + a.qk_rope_dim.si,
         "v_dim": a.v_head_dim.si,
     }
-    flop = attention_laws.mla_prefill_flop(o["tokens_per_die"], o["prompt_len"], **widths)
-    moved = attention_laws.mla_prefill_bytes(
-        o["tokens_per_die"], **widths, activation_bytes=ELEMENT_BYTES["bf16"]
-    )
+    flop = mla_laws.mla_prefill_flop(o["tokens_per_die"], o["prompt_len"], **widths)
+    moved = mla_laws.mla_prefill_bytes(o["tokens_per_die"], **widths, activation_bytes=ELEMENT_BYTES["bf16"])
     return operators.attention(die, "mla_prefill", flop, moved, o["prompt_len"], constants_name="mla_prefill")
 
 

@@ -49,7 +49,7 @@ def _table(case: Case, plans: tuple[ColocatedPlan, ...]) -> Table:
     rows = [
         (
             str(plan.rank),
-            _instance(plan, cores),
+            instance_words(plan, cores),
             f"{plan.npus}/{plan.dies}",
             significant(plan.tpot_s * 1e3, 3),
             significant(plan.ttft_s, 3),
@@ -68,7 +68,8 @@ def _table(case: Case, plans: tuple[ColocatedPlan, ...]) -> Table:
     return Table(header, rows, "rlrrrrrrrr")
 
 
-def _instance(plan: ColocatedPlan, cores: int) -> str:
+def instance_words(plan: ColocatedPlan, cores: int) -> str:
+    """The instances of a plan in a few words."""
     words = [f"{plan.instances} x EP{plan.ep} b{plan.batch_per_die} {plan.microbatches}mb"]
     if plan.microbatches > 1:
         attention = round(plan.attention_aic_share * cores)

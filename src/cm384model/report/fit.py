@@ -12,8 +12,11 @@ from cm384model.report.report import Report
 from cm384model.report.values import percent, setting
 
 MATTERS = {
-    "decode": ("kv_len", "batch_per_die", "draft_tokens", "redundant_experts", "attention_tp"),
-    "prefill": ("prompt_len", "tokens_per_npu", "microbatches", "imbalance", "redundant_experts"),
+    "decode": ("kv_len", "batch_per_die", "draft_tokens", "redundant_experts", "attention_tp", "expert_tp"),
+    "prefill": (
+        *("prompt_len", "tokens_per_npu", "microbatches", "imbalance", "redundant_experts", "expert_tp"),
+        *("context_parallel", "pipeline_stages", "chunks"),
+    ),
 }
 """Values of a deployment that its memory depends on."""
 

@@ -107,6 +107,7 @@ evaluated_candidates | - | candidates that were predicted; the others cannot be 
 e2e_s | s | time from arrival to the last token
 tpot_slack_s | s | what is left of the TPOT limit
 ttft_p95_s | s | 95th percentile of the time to first token
+ttft_arrivals_s | s | mean time to first token where the rate drifts as in the trace of `--arrivals`
 ttft_slack_s | s | what is left of the TTFT limit
 queue_time_s | s | mean time to the end of prefill, at the rate served, beyond that of a full batch
 utilisation | - | share of the capacity that the rate uses
@@ -276,7 +277,7 @@ ref | - | address of a reference
 
 id | - | name of a row
 group | - | group of rows, such as decode or operators.gemm
-subject | - | what a row measures: decode, prefill, colocated, disaggregated, caching, loading or an operator
+subject | - | what a row measures: a step, a batch, a run, caching, loading or an operator
 at | - | deployment or sizes of a row, as --at takes them
 against | - | the other side of a ratio: quantity against over quantity at
 quantity | - | which quantity of the subject a row measures

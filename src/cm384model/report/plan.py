@@ -6,12 +6,20 @@ import textwrap
 from collections.abc import Mapping
 
 from cm384model.planning.layouts import PLAIN
-from cm384model.planning.results import CachePool, DecodePool, MixedPools, Plan, PlanResult, PrefillPool
+from cm384model.planning.results import (
+    CachePool,
+    ColocatedPlan,
+    DecodePool,
+    MixedPools,
+    Plan,
+    PlanResult,
+    PrefillPool,
+)
 from cm384model.planning.vary import Varied
 from cm384model.prediction.case import Case
 from cm384model.prediction.scale_out import asked
 from cm384model.report.blocks import Block, Command, Table
-from cm384model.report.colocated_plan import colocated_blocks
+from cm384model.report.colocated_plan import colocated_blocks, instance_words
 from cm384model.report.report import Report, flat
 from cm384model.report.values import significant, tokens, with_unit
 
@@ -188,7 +196,7 @@ def _decode_limits(plan: Plan) -> bool:
 
 def _limits(plan: Plan) -> str:
     """What limits the best plan, the load of both pools, and the slack of both limits."""
-    d, p, rate = plan.decode, plan.prefill, plan.requests_per_s
+    d, p, rate, drifting = plan.decode, plan.prefill, plan.requests_per_s, plan.ttft_arrivals_s
     return "\n".join(
         (
             f"plan 1 is limited by {plan.bound_by}; load: decode {d.utilisation:.1%} of "
@@ -197,7 +205,8 @@ def _limits(plan: Plan) -> str:
             f"TPOT {_interval(plan.tpot_s, plan.tpot_s_low, plan.tpot_s_high, 1e3)} ms, "
             f"slack {_slack(plan.tpot_slack_s, 1e3)} ms; "
             f"TTFT {_interval(plan.ttft_s, plan.ttft_s_low, plan.ttft_s_high, 1)} s, "
-            f"95th percentile {significant(plan.ttft_p95_s, 3)} s, slack {_slack(plan.ttft_slack_s, 1)} s",
+            f"95th percentile {significant(plan.ttft_p95_s, 3)} s, slack {_slack(plan.ttft_slack_s, 1)} s"
+            + (f"; as the arrivals drift {significant(drifting, 3)} s" if drifting is not None else ""),
             f"requests/s {_interval(rate, plan.requests_per_s_low, plan.requests_per_s_high, 1)}; "
             f"tokens/s of the plan {significant(plan.throughput_tokens_per_s)}; memory left on a die: "
             f"decode {d.free_bytes / 1e9:.1f} GB, prefill {p.free_bytes / 1e9:.1f} GB",
@@ -311,22 +320,16 @@ def vary_report(case: Case, varied: list[Varied]) -> Report:
     sized = any(plan.cache is not None for one in varied for plan in one.result.plans[:1])
     rows, machine = [], []
     for one in varied:
-        plan = one.result.plans[0] if one.result.plans else None
-        cache = (() if plan is None or plan.cache is None else _cache_cells(plan.cache)) or ("-", "-")
-        cells = (
-            ("-", "-", "-", "-", "-", "-")
-            if plan is None
-            else (
-                _prefill(plan.prefill),
-                _decode(plan.decode, cores),
-                f"{plan.npus}/{plan.dies}",
-                significant(plan.tpot_s * 1e3, 3),
-                significant(plan.ttft_s, 3),
-                significant(plan.requests_per_s),
-            )
-        )
+        plans: tuple[Plan | ColocatedPlan, ...] = one.result.plans or one.result.colocated
+        plan = plans[0] if plans else None
+        cache = ("-", "-")
+        if isinstance(plan, Plan):
+            pools = _prefill(plan.prefill), _decode(plan.decode, cores)
+            cache = cache if plan.cache is None else _cache_cells(plan.cache)
+        else:
+            pools = "-", "-" if plan is None else instance_words(plan, cores)
         why = "" if one.result.infeasible is None else one.result.infeasible.constraint
-        rows.append((one.value, *cells, *(cache if sized else ()), why))
+        rows.append((one.value, *pools, *_totals(plan), *(cache if sized else ()), why))
         machine.append({"varied": one.name, "value": one.value} | ({} if plan is None else flat(plan)))
     header = (
         varied[0].name,
@@ -344,6 +347,18 @@ def vary_report(case: Case, varied: list[Varied]) -> Report:
     notes = list(dict.fromkeys(note for one in varied for note in one.result.notes))
     aligned = "lllrrrr" + ("rr" if sized else "") + "l"
     return Report([Table(header, rows, aligned)], machine, [vars(one) for one in varied], notes)
+
+
+def _totals(plan: Plan | ColocatedPlan | None) -> tuple[str, ...]:
+    """NPUs and dies, TPOT, TTFT and requests per second of a plan."""
+    if plan is None:
+        return ("-", "-", "-", "-")
+    return (
+        f"{plan.npus}/{plan.dies}",
+        significant(plan.tpot_s * 1e3, 3),
+        significant(plan.ttft_s, 3),
+        significant(plan.requests_per_s),
+    )
 
 
 def _counts(result: PlanResult) -> str:

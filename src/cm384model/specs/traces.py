@@ -77,6 +77,16 @@ class RequestTrace:
         gaps = self.arrival_time[1:] - self.arrival_time[:-1]
         return float(gaps.var() / gaps.mean() ** 2)
 
+    def rates(self, interval: float) -> Array:
+        """Requests per second in each whole interval of the trace. [1/s]
+
+        Raises
+        ------
+        SpecError
+            If the trace does not last one interval.
+        """
+        return _rates(self, interval)
+
     def moments(self) -> LengthMoments:
         """Moments of the lengths that the laws of `cm384model.laws.batching` take."""
         p, d = self.prompt_len.astype(float), self.output_len.astype(float)
@@ -130,6 +140,18 @@ def read_trace(path: str | Path) -> RequestTrace:
         "not a request trace",
         f"starts with '{AZURE_HEADER}' or '{{'",
     )
+
+
+def _rates(trace: RequestTrace, interval: float) -> Array:
+    import numpy as np
+
+    lasts = float(trace.arrival_time[-1] - trace.arrival_time[0])
+    if lasts < interval:
+        raise SpecError.of(
+            f"the trace lasts {lasts:.3g} s", f"its rate is taken every {interval:g} s: a longer trace"
+        )
+    edges = trace.arrival_time[0] + interval * np.arange(int(lasts // interval) + 1)
+    return np.histogram(trace.arrival_time, edges)[0] / interval
 
 
 def reuse_distances(blocks: Whole) -> Array:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cm384model.laws import attention as laws
+from cm384model.laws import mla as mla_laws
+from cm384model.laws import sparse_attention as sparse_laws
 from cm384model.laws.roofline import busy_share
 from cm384model.numeric import Numeric
 from cm384model.prediction.families import mla
@@ -85,8 +86,8 @@ def sparse_core(
     A core works on one query token, so a die with fewer tokens than cores has idle ones.
     """
     widths = {"heads": heads, "latent_dim": shapes.kv_lora_rank.si, "rope_dim": shapes.qk_rope_dim.si}
-    flop = laws.mla_decode_flop(tokens, positions, **widths)
-    moved = laws.mla_decode_bytes(
+    flop = mla_laws.mla_decode_flop(tokens, positions, **widths)
+    moved = mla_laws.mla_decode_bytes(
         tokens,
         tokens,
         positions,
@@ -116,8 +117,8 @@ def indexer(
     """
     a = sparse(model)
     widths = {"heads": a.index_heads.si, "index_dim": a.index_dim.si}
-    flop = laws.index_flop(pairs, **widths)
-    moved = laws.index_bytes(
+    flop = sparse_laws.index_flop(pairs, **widths)
+    moved = sparse_laws.index_bytes(
         tokens,
         keys,
         **widths,
@@ -146,8 +147,9 @@ def prefill_terms(die: Die, model: Model, prompts: Prompts, constants: Constants
     """
     a, tokens, heads = sparse(model), prompts.tokens, sparse(model).heads.si
     length, cached = prompts.prompt_len, prompts.prompt_len * prompts.reuse
-    picked = laws.attended_pairs(length, a.index_top_k.si) - laws.attended_pairs(cached, a.index_top_k.si)
-    before = laws.attended_pairs(length, length) - laws.attended_pairs(cached, cached)
+    pairs, top_k = sparse_laws.attended_pairs, a.index_top_k.si
+    picked = pairs(length, top_k) - pairs(cached, top_k)
+    before = pairs(length, length) - pairs(cached, cached)
     computed, precision = length - cached, model.precision.kv
     keys = tokens / (1 - prompts.reuse)
     terms = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from cm384model.laws import attention as laws
+from cm384model.laws import sparse_attention as sparse_laws
 from cm384model.numeric import Numeric, ceil_div
 from cm384model.prediction.families.interface import LayerTerms, Prompts, linear
 from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, collective, vector
@@ -102,7 +103,7 @@ def prefill_flop(
     if shapes.window is None:
         return full
     window, share = shapes.window.si, window_share(shapes)
-    pairs = laws.attended_pairs(length, window) - laws.attended_pairs(cached, window)
+    pairs = sparse_laws.attended_pairs(length, window) - sparse_laws.attended_pairs(cached, window)
     near = laws.attention_decode_flop(whole, pairs / length, heads=heads, head_dim=head_dim)
     return (1 - share) * full + share * near
 

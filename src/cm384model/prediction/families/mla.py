@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cm384model.laws import attention as laws
+from cm384model.laws import mla as mla_laws
 from cm384model.numeric import Numeric, ceil_div
 from cm384model.prediction.families.interface import LayerTerms, Prompts, linear
 from cm384model.prediction.operators import ELEMENT_BYTES, Die, attention, collective, gemm, vector
@@ -37,8 +37,8 @@ def decode_terms(
     a, p = latent(model), model.precision
     heads, rank, rope = a.heads.si / tp, a.kv_lora_rank.si, a.qk_rope_dim.si
     pooled, first = tokens * tp, prolog(die, model, tokens, tp)
-    flop = laws.mla_decode_flop(pooled, kv_len, heads=heads, latent_dim=rank, rope_dim=rope)
-    moved = laws.mla_decode_bytes(
+    flop = mla_laws.mla_decode_flop(pooled, kv_len, heads=heads, latent_dim=rank, rope_dim=rope)
+    moved = mla_laws.mla_decode_bytes(
         requests * tp,
         pooled,
         kv_len,
@@ -118,10 +118,10 @@ def prefill_terms(die: Die, model: Model, prompts: Prompts, constants: Constants
     qk_nope, v = a.qk_nope_dim.si, a.v_head_dim.si
     qk = qk_nope + a.qk_rope_dim.si
     widths = {"heads": heads, "qk_dim": qk, "v_dim": v}
-    cached = laws.mla_prefill_flop(whole * prompts.reuse, prompts.prompt_len * prompts.reuse, **widths)
-    flop = (laws.mla_prefill_flop(whole, prompts.prompt_len, **widths) - cached) / prompts.cp
+    cached = mla_laws.mla_prefill_flop(whole * prompts.reuse, prompts.prompt_len * prompts.reuse, **widths)
+    flop = (mla_laws.mla_prefill_flop(whole, prompts.prompt_len, **widths) - cached) / prompts.cp
     read = whole * (1 + 1 / prompts.cp) / 2  # all keys and values, the queries and outputs of a part
-    moved = laws.mla_prefill_bytes(read, **widths, activation_bytes=half)
+    moved = mla_laws.mla_prefill_bytes(read, **widths, activation_bytes=half)
     compute = [
         merged(
             "mla_prolog",
@@ -161,7 +161,7 @@ EXCHANGED = ("latent_gather", "head_exchange", "context_gather", "attention_exch
 def kv_bytes_per_token(model: Model, *, kv_len: Numeric, precision: str, tp: Numeric) -> Numeric:
     """One latent and one rotary key, whatever the context and the split. [B/tokens]"""
     a = latent(model)
-    return laws.kv_cache_bytes_per_token_mla(
+    return mla_laws.kv_cache_bytes_per_token_mla(
         1.0, latent_dim=a.kv_lora_rank.si, rope_dim=a.qk_rope_dim.si, kv_bytes=ELEMENT_BYTES[precision]
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cm384model.laws import moe as laws
-from cm384model.laws.comm import distinct_destinations
+from cm384model.laws.exchange import distinct_destinations
 from cm384model.laws.overlap import overlapped_time
 from cm384model.numeric import Numeric
 from cm384model.prediction.families.dense import feed_forward, gather_scatter, split
