@@ -18,8 +18,9 @@ from cm384model.evidence.golden import sampling
 from cm384model.evidence.golden.against import DEPLOYMENTS, against, command_of, draw
 from cm384model.prediction.case import load_case
 from cm384model.prediction.evaluate import predict_decode, predict_prefill
-from cm384model.specs.catalogue import data_root
+from cm384model.specs.catalogue import data_root, names
 from cm384model.specs.diagnostics import SpecError
+from cm384model.specs.load import load_hardware
 
 FEW = 3000
 
@@ -62,13 +63,18 @@ def test_the_sample_is_large_and_seeded():
 
 def test_the_sample_has_every_machine_and_engine():
     blocks, _ = draw(sampling.Data(data_root()), FEW, 1)
-    assert {(b["hardware"], b["engine"]) for b in blocks} == {
+    pairs = {(b["hardware"], b["engine"]) for b in blocks}
+    own = {pair for pair in pairs if load_hardware(pair[0]).extends is None}
+    assert own == {
         ("cloudmatrix384", "cann-recipes"),
         ("cloudmatrix384", "cloudmatrix-infer"),
         ("cloudmatrix384", "sglang-ascend"),
         ("cloudmatrix384", "vllm-ascend"),
         ("h800", "deepseek-h800"),
     }
+    assert sorted(machine for machine, _ in pairs - own) == sorted(
+        set(names("hardware")) - {m for m, _ in own}
+    )
     assert {b["phase"] for b in blocks} == {"decode", "prefill"}
 
 
@@ -142,7 +148,7 @@ def test_the_traffic_of_a_workload_is_in_the_sample(here, tmp_path_factory):
     path.write_text(path.read_text().replace("value = 4096", "value = 4000"))
     result = against(str(old), FEW)
     (tpot,) = [q for q in result.quantities if q.quantity == "decode.tpot_s"]
-    assert 0.5 < tpot.unchanged < 0.8
+    assert 0.5 < tpot.unchanged < 0.9  # one workload of six changed
 
 
 def test_a_git_revision_is_unpacked(here):

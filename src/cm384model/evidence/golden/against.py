@@ -21,6 +21,7 @@ from cm384model import __version__
 from cm384model.evidence.golden import sampling
 from cm384model.evidence.golden.cases import SPECS, said
 from cm384model.evidence.golden.check import TOLERANCE
+from cm384model.prediction.case import DEFAULT_ENGINE
 from cm384model.prediction.evaluate import core_shares
 from cm384model.prediction.results import SCHEMA
 from cm384model.specs.catalogue import FOLDERS, data_root
@@ -260,11 +261,15 @@ def _columns(generator: np.random.Generator, size: int, group: _Group) -> dict[s
 def _groups(data: sampling.Data) -> list[_Group]:
     """Every machine, engine and workload that go together.
 
-    Settings and shared heads are those of the first way in which a machine and an engine run.
+    Settings and shared heads are those of the first way in which a machine and an engine run. A
+    machine that extends another one has most of its numbers, so its usual engine stands for all.
     """
     hardware, engines, workloads = (_names(data.root, kind) for kind in ("hardware", "engine", "workload"))
     found: list[_Group] = []
     for machine, engine in product(hardware, engines):
+        spec = data.spec("hardware", machine)
+        if spec.extends is not None and engine != (spec.engine or DEFAULT_ENGINE):
+            continue
         for ranks, settings in product(_RANKS, _SETTINGS):
             block = {"hardware": machine, "engine": engine, "settings": settings}
             if _runs(_Group(block | {"workload": workloads[0]}, ranks[-1:]), data):
@@ -288,7 +293,7 @@ def _bounded(block: dict[str, Any], ranks: tuple[float, ...], data: sampling.Dat
         block,
         tuple(rank for rank in ranks if node % rank == 0),
         node,
-        int(case.hardware.total_dies) // node,
+        int(case.hardware.total_dies if case.engine.scale_out else case.hardware.dies_per_supernode) // node,
         tuple(core_shares(case).tolist()),
         3 if case.model.architecture.mtp_layers.si else 0,
     )

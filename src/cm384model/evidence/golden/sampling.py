@@ -56,12 +56,13 @@ class Data:
         kinds = ("hardware", "engine", "workload")
         key = json.dumps([*(block[kind] for kind in kinds), block["settings"]])
         if key not in self._cases:
-            specs = {kind: self._spec(kind, block[kind]) for kind in kinds}
+            specs = {kind: self.spec(kind, block[kind]) for kind in kinds}
             specs["model"] = self._model(block["workload"], specs["workload"])
             self._cases[key] = Case(**apply_overrides(specs, block["settings"]))
         return self._cases[key]
 
-    def _spec(self, kind: Any, name: str) -> Any:
+    def spec(self, kind: Any, name: str) -> Any:
+        """The machine, engine or workload of that name."""
         if (kind, name) not in self._read:
             own = self.root / FOLDERS[kind] / f"{name}.toml"
             self._read[kind, name] = _READERS[kind](str(own) if own.is_file() else name)
