@@ -123,7 +123,17 @@ def _plain_block(block: Block) -> str:
     lines = [*block.header_lines, *block.rows]
     widths = block.widths
     widths[-1] = min(widths[-1], max(8, WIDTH - sum(widths[:-1]) - 2 * len(widths[:-1])))
-    return "\n".join(_line(line, widths, block.align) for line in lines)
+    widths[0] -= max(0, sum(widths) + 2 * len(widths[:-1]) - WIDTH)
+    return "\n".join(_line(part, widths, block.align) for line in lines for part in _folded(line, widths[0]))
+
+
+def _folded(cells: Sequence[str], width: int) -> list[Sequence[str]]:
+    """A line whose first cell goes on below where it is wider than that, cut after an underscore."""
+    name = cells[0]
+    cut = name.rfind("_", 0, width) + 1
+    if len(name) <= width or not cut:
+        return [cells]
+    return [(name[:cut], *cells[1:]), (f"  {name[cut:]}", *("" for _ in cells[1:]))]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], align: str) -> str:
