@@ -12,7 +12,7 @@ from cm384model.evidence.intervals import (
     with_plan_intervals,
     with_prefill_interval,
 )
-from cm384model.planning.request import Layouts, Objective, Serving, plan_request, read_slo
+from cm384model.planning.request import Layouts, Objective, Serving, plan_request
 from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
 from cm384model.planning.space import reuse_of
@@ -27,10 +27,8 @@ from cm384model.prediction.results import (
 )
 from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.load import load_engine, load_hardware, load_model, load_workload
-from cm384model.specs.overrides import apply_overrides, find_quantity
 from cm384model.specs.reuse import ReuseCurve, read_reuse_curve
 from cm384model.specs.traces import RequestTrace, read_trace
-from cm384model.specs.units import Dimension, parse_value
 
 if TYPE_CHECKING:
     from cm384model.evidence.calibration import Calibration
@@ -259,19 +257,6 @@ def plan(
     return with_colocated_plan_intervals(case, result, reuse_of(request))
 
 
-LIMITS = ("tpot", "ttft", "e2e")
-NUMBERS: dict[str, Dimension] = {
-    "npus": "number",
-    "rate": "request_rate",
-    "spare_nodes": "number",
-    "max_concurrency": "number",
-    "reuse": "number",
-    "cache_nodes": "number",
-    "cache_retention": "time",
-}
-WHOLE = ("npus", "spare_nodes", "cache_nodes")
-
-
 def vary_plan(case: Case, vary: str, **asked: Any) -> list[Varied]:
     """Plan once per value of one input.
 
@@ -294,38 +279,15 @@ def vary_plan(case: Case, vary: str, **asked: Any) -> list[Varied]:
     SpecError
         For an unknown name or a faulty range, and as `plan`.
     """
-    from cm384model.planning.vary import Varied, steps
+    from cm384model.planning.vary import Varied, variants
 
-    name, equals, text = vary.partition("=")
-    if not equals:
-        raise SpecError.of(f"'{vary}' is not NAME=START:STOP:STEP", "for example tpot=10ms:50ms:5ms")
     if isinstance(asked.get("reuse_curve"), str | Path):
         asked["reuse_curve"] = read_reuse_curve(asked["reuse_curve"])
     if isinstance(asked.get("arrivals"), str | Path):
         asked["arrivals"] = read_trace(asked["arrivals"])
-    if name in LIMITS:
-        limits = {k: v for k, v in vars(read_slo(case, asked.pop("slo", None))).items() if v != float("inf")}
-        values = steps(text, "time")
-        given = [{"slo": limits | {name: parse_value(value, "time")}} for value in values]
-        return [Varied(name, v, plan(case, **asked | g)) for v, g in zip(values, given, strict=True)]
-    if name in NUMBERS:
-        values = steps(text, NUMBERS[name])
-        numbers = [parse_value(value, NUMBERS[name]) for value in values]
-        broken = next(
-            (v for v, n in zip(values, numbers, strict=True) if name in WHOLE and n != int(n)), None
-        )
-        if broken is not None:
-            raise SpecError.of(f"{name} = {broken} is no whole number", "a whole start and step")
-        whole = int if name in WHOLE else float
-        return [
-            Varied(name, v, plan(case, **asked | {name: whole(number)}))
-            for v, number in zip(values, numbers, strict=True)
-        ]
-    specs = {kind: getattr(case, kind) for kind in ("hardware", "engine", "model", "workload")}
-    quantity = find_quantity(specs, name)
     return [
-        Varied(name, value, plan(Case(**apply_overrides(specs, [f"{name}={value}"])), **asked))
-        for value in steps(text, quantity.dimension)
+        Varied(one.name, one.value, plan(one.case, **asked | one.asked))
+        for one in variants(case, vary, asked.get("slo"))
     ]
 
 
