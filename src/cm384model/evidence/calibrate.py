@@ -194,18 +194,23 @@ def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage, *, left_out: bool
 
 
 def left_out_predictions(rows: Sequence[Row], name: str, ids: Sequence[str]) -> dict[str, float]:
-    """Predictions of rows of a shipped stage, each by a fit of the stage that never saw the row."""
+    """Predictions of rows of a shipped stage, each by a fit that saw no row of the same batch."""
     stage = next(stage for stage in shipped_stages() if stage.name == name)
     used = tuple(row for row in rows if row.used_for_fit and stage.matches(row))
     low, prior, high = np.array(list(stage.constants.values())).T
     start, free = (prior - low) / (high - low), np.ones(len(prior), dtype=bool)
     model = _Model(load_stage(stage, used), used, list(stage.constants), low, high)
-    found = {}
+    found, batches = {}, np.array([_batch(row) for row in used])
     for i, row in enumerate(used):
         if row.id in ids:
-            position = _solve(model, start, free, stage.loss, np.arange(len(used)) != i)
+            position = _solve(model, start, free, stage.loss, batches != batches[i])
             found[row.id] = float(row.published * np.exp(model(position)[0][i]))
     return found
+
+
+def _batch(row: Row) -> str:
+    """The batch that a row was measured at; one of its own where it has none."""
+    return next((part for part in row.at.split(",") if part.startswith("batch_")), row.id)
 
 
 def load_stage(stage: Stage, rows: tuple[Row, ...]) -> Case:
