@@ -1,9 +1,9 @@
 """Write the generated parts of the documentation again, or check that they are current.
 
 ``docs/generate.py`` writes; ``docs/generate.py --check`` writes nothing, names every stale page and
-then exits with status 1. Generated are: the pages under ``docs/laws/``; what stands between
-``<!-- generated: NAME -->`` and ``<!-- end -->`` in hand-written pages; and the output of every
-``cm384`` example, as far as the page shows it.
+then exits with status 1; ``--without-examples`` leaves the outputs of examples alone. Generated are:
+the pages under ``docs/laws/``; what stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``
+in hand-written pages; and the output of every ``cm384`` example, as far as the page shows it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def main() -> int:
     """Write or check; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if a page is stale")
-    check = parser.parse_args().check
-    texts = wanted()
+    parser.add_argument("--without-examples", action="store_true", help="run no example")
+    asked = parser.parse_args()
+    check, texts = asked.check, wanted(examples=not asked.without_examples)
     stale = [path for path, text in texts.items() if not path.is_file() or read(path) != text]
     orphans = sorted(set(DOCS.glob("laws/*.md")) - set(texts))
     if check:
@@ -59,13 +60,13 @@ def main() -> int:
     return 0
 
 
-def wanted() -> dict[Path, str]:
-    """What every page of the documentation should say."""
+def wanted(*, examples: bool = True) -> dict[Path, str]:
+    """What every page of the documentation should say, with the outputs of its examples or those it has."""
     texts = {DOCS / name: text for name, text in law_pages().items()}
     for path in shell_examples.pages():
         if path not in texts and path.parent.name != "laws":
             filled = _PART.sub(lambda match: f"{match[1]}{PARTS[match[2]]()}\n{match[3]}", read(path))
-            texts[path] = with_outputs(filled)
+            texts[path] = with_outputs(filled) if examples else filled
     return texts
 
 

@@ -90,9 +90,9 @@ def test_every_named_option_exists(page: Path) -> None:
 
 
 def test_generated_parts_are_current() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True
-    )
+    """The examples have a test each."""
+    command = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check", "--without-examples"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

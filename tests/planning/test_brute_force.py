@@ -383,7 +383,7 @@ def sized_choices(case, request, curve, dram_bandwidth):
 
 
 @pytest.mark.parametrize("lengths", ["4K in, 16 out", "prompts in chunks"])
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**62))
 def test_the_smallest_pool_that_reaches_the_best_of_all_combinations(lengths, seed):
     """Over every hit rate and every number of nodes that lend DRAM to it."""
