@@ -17,7 +17,6 @@ from cm384model.prediction.evaluate_colocated import (
 )
 from cm384model.prediction.results import ColocatedPrediction
 from cm384model.prediction.uncertainty import Uncertainty, propagate
-from cm384model.specs.spec import replace_node
 
 
 def colocated_uncertainty(case: Case, at: At) -> Uncertainty:
@@ -57,7 +56,7 @@ def with_colocated_plan_intervals(case: Case, result: PlanResult, reuse: float =
 
 
 def _colocated_plan_interval(case: Case, plan: ColocatedPlan, reuse: float) -> ColocatedPlan:
-    case = replace(case, model=replace_node(case.model, "precision.kv", plan.kv_precision))
+    case = case.with_kv_precision(plan.kv_precision)
     found = colocated_uncertainty(case, colocated_at(plan, reuse))
     error, one = colocated_residual(case), found.nominal["requests_per_s"]
     rate = [end / one * plan.requests_per_s for end in found.interval("requests_per_s", error)]

@@ -78,8 +78,7 @@ def smallest_pools(problem: Problem, levels: CacheLevels, pools: Pools) -> Pools
     Decode instances, NPUs and limits stay, and so does the rate but for `SAME_POOL`.
     """
     found = [_smallest(problem, levels, pools.take(np.array([row]))) for row in range(len(pools))]
-    columns = zip(*(vars(one).values() for one in found), strict=True)
-    return Pools(*(np.concatenate(column) for column in columns)) if found else pools
+    return Pools.joined(found)
 
 
 def _smallest(problem: Problem, levels: CacheLevels, one: Pools) -> Pools:

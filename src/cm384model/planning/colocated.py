@@ -34,7 +34,6 @@ from cm384model.prediction.evaluate import core_shares, with_best_split
 from cm384model.prediction.families import attention_of
 from cm384model.prediction.prefill import PrefillDeployment, prefill_batch
 from cm384model.prediction.serving import prefill_delay
-from cm384model.specs.spec import replace_node
 
 PREFILL_TOKENS = (512.0, 2048.0, 8192.0, 32768.0)
 """Most prompt tokens of a batch or chunk on one NPU. [tokens]"""
@@ -122,7 +121,7 @@ def candidates(
     The split of the cores, which nothing but the step depends on, is the quickest for each. A
     prefill batch holds the prompts that come while a step lasts, and no more than its limit.
     """
-    case = replace(case, model=replace_node(case.model, "precision.kv", kv_precision))
+    case = case.with_kv_precision(kv_precision)
     drafting = case.model.architecture.mtp_layers.si > 0 and "mtp" not in request.without
     axes = {
         "batch_per_die": batches,

@@ -39,14 +39,10 @@ def best_pools(problem: Problem) -> Pools:
     before it.
     """
     if not len(problem.decode) or not len(problem.prefill):
-        return _nothing()
+        return Pools.joined([])
     if problem.request.objective == "throughput":
         return _most_rate(problem)
     return _at_rate(problem, float(problem.request.rate or 0.0))
-
-
-def _nothing() -> Pools:
-    return Pools(*(np.zeros(0) for _ in range(8)))
 
 
 # --- a given rate -----------------------------------------------------------------------------------------
@@ -130,8 +126,7 @@ def _completed(problem: Problem, decode: np.ndarray, instances: np.ndarray, rate
                 ttft,
             )
         )
-    columns = zip(*(vars(part).values() for part in parts), strict=True)
-    return Pools(*(np.concatenate(column) for column in columns)) if parts else _nothing()
+    return Pools.joined(parts)
 
 
 # --- the highest rate -------------------------------------------------------------------------------------
@@ -228,16 +223,16 @@ def _most_rate(problem: Problem) -> Pools:
     found = _rated(problem)
     decode, rate = found.decode, found.rate
     size, tpot = problem.decode.npus[decode], problem.decode.tpot[decode]
-    left, ranked = np.flatnonzero(rate > 0), [_nothing()]
-    while len(left) and len(ranked) <= problem.request.top:
+    ranked: list[Pools] = []
+    left = np.flatnonzero(rate > 0)
+    while len(left) and len(ranked) < problem.request.top:
         floor = (1 - SAME_RATE) * float(rate[left].max())
         same = left[rate[left] >= floor]
         same = same[tpot[same] == tpot[same].min()]
         best = _leanest(problem, decode[same], found.instances[same], found.offered[same], floor, found.most)
         ranked.append(best)
         left = left[size[left] != problem.decode.npus[int(best.decode[0])]]
-    columns = zip(*(vars(pools).values() for pools in ranked), strict=True)
-    return Pools(*(np.concatenate(column) for column in columns))
+    return Pools.joined(ranked)
 
 
 def _leanest(

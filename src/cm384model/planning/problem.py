@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -35,6 +35,12 @@ class Pools:
         """Some of the combinations."""
         return Pools(*(column[rows] for column in vars(self).values()))
 
+    @staticmethod
+    def joined(parts: list[Pools]) -> Pools:
+        """One set of combinations from several, or from none."""
+        names = [column.name for column in fields(Pools)]
+        return Pools(*(np.concatenate([np.zeros(0), *(vars(part)[n] for part in parts)]) for n in names))
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -65,29 +71,24 @@ class Problem:
         delay: np.ndarray = prefill_delay(
             rate,
             instances=instances,
-            prompts=p.prompts[option],
-            full_time=p.delay[option],
-            alone_time=p.alone[option],
+            **self._batches(option),
         )
         return np.where(rate <= p.most[option] * (1 + 1e-12), delay - p.spared[option], np.inf)
 
     def ttft_p95(self, pools: Pools) -> np.ndarray:
         """95th percentile of TTFT of each combination. [s]"""
-        p, option = self.prefill, pools.prefill.astype(int)
+        option = pools.prefill.astype(int)
         delay = prefill_delay_p95(
             pools.rate,
             instances=pools.prefill_instances,
-            prompts=p.prompts[option],
-            full_time=p.delay[option],
-            alone_time=p.alone[option],
+            **self._batches(option),
         )
-        decode, beside = self.decode, pools.decode.astype(int)
-        ttft: np.ndarray = delay - p.spared[option] + decode.transfer[beside] + decode.delay[beside]
+        ttft: np.ndarray = delay + self._after_prefill(option, pools.decode.astype(int))
         return ttft
 
     def ttft_drifting(self, pools: Pools, row: int) -> float:
         """Mean TTFT of one combination where arrivals drift as in the request's trace. [s]"""
-        p, option, trace = self.prefill, int(pools.prefill[row]), self.request.arrivals
+        option, trace = np.array(int(pools.prefill[row])), self.request.arrivals
         if trace is None:
             raise ValueError("a request without arrivals has no rate that drifts")
         rates = trace.rates(DRIFT_INTERVAL)
@@ -95,12 +96,20 @@ class Problem:
             rates / rates.mean() * pools.rate[row],
             DRIFT_INTERVAL,
             instances=pools.prefill_instances[row],
-            prompts=p.prompts[option],
-            full_time=p.delay[option],
-            alone_time=p.alone[option],
+            **self._batches(option),
         )
-        decode, beside = self.decode, int(pools.decode[row])
-        return float(delay - p.spared[option] + decode.transfer[beside] + decode.delay[beside])
+        return float(delay + self._after_prefill(option, pools.decode[row].astype(int)))
+
+    def _batches(self, option: np.ndarray) -> dict[str, np.ndarray]:
+        """The batches of some prefill options, as the closed forms of the queue take them."""
+        p = self.prefill
+        return {"prompts": p.prompts[option], "full_time": p.delay[option], "alone_time": p.alone[option]}
+
+    def _after_prefill(self, option: np.ndarray, decode: np.ndarray) -> np.ndarray:
+        """From the end of prefill to the first token, less what prefill stores after its own. [s]"""
+        d = self.decode
+        after: np.ndarray = d.transfer[decode] + d.delay[decode] - self.prefill.spared[option]
+        return after
 
 
 DRIFT_INTERVAL = 20.0

@@ -12,7 +12,7 @@ from cm384model.numeric import Numeric
 from cm384model.planning.caching import cache_levels
 from cm384model.planning.layouts import Layout, decode_axes, prefill_layouts, sharing_npus
 from cm384model.planning.request import Request
-from cm384model.planning.walk import Explored, Options, Progress, Slice, explore, frontier
+from cm384model.planning.walk import Explored, Options, Progress, Slice, explore, frontier, kinds
 from cm384model.prediction.case import Case
 from cm384model.prediction.decode import DecodeDeployment, decode_step
 from cm384model.prediction.evaluate import core_shares
@@ -193,11 +193,7 @@ def _quick_layouts(options: Options) -> Options:
     apart = (axes["reuse"] > 0) | (axes["pipeline_stages"] > 1)
     columns = [axes[name] for name in ("ep", "pipeline_stages", "chunks", "reuse")]
     columns += [options.prompts, *(np.where(apart, own, 0.0) for own in (axes["tokens_per_npu"], sharing))]
-    keys = np.zeros(len(options))
-    for column in columns:
-        values, codes = np.unique(column, return_inverse=True)
-        keys = keys * len(values) + codes
-    return options.take(frontier(keys, -options.delay, options.alone))
+    return options.take(frontier(kinds(columns), -options.delay, options.alone))
 
 
 def _prefill_space(case: Case, request: Request, npus: int, only: Only, layout: Layout) -> Explored:

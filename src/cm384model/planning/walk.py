@@ -224,11 +224,16 @@ def undominated(options: Options, kind: tuple[str, ...]) -> Options:
     """The options that no other of the same kind beats in both rate and delay."""
     if set(kind) == set(options.axes):  # each of a kind of its own
         return options
-    keys = np.zeros(len(options))
-    for name in kind:
-        values, codes = np.unique(options.axes[name], return_inverse=True)
+    return options.take(frontier(kinds([options.axes[name] for name in kind]), options.rate, options.delay))
+
+
+def kinds(columns: list[np.ndarray]) -> np.ndarray:
+    """A number for every row, the same where all columns are the same. [-]"""
+    keys = np.zeros(len(columns[0]))
+    for column in columns:
+        values, codes = np.unique(column, return_inverse=True)
         keys = keys * len(values) + codes
-    return options.take(frontier(keys, options.rate, options.delay))
+    return keys
 
 
 def frontier(kind: np.ndarray, rate: np.ndarray, cost: np.ndarray) -> np.ndarray:
