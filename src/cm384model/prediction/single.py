@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from cm384model.laws import attention as attention_laws
 from cm384model.laws import mla as mla_laws
 from cm384model.laws.moe import experts_touched
@@ -13,7 +15,7 @@ from cm384model.prediction import operators
 from cm384model.prediction.case import Case
 from cm384model.prediction.families import attention_of, feed_forward_of, model_parameters
 from cm384model.prediction.families.dense import swiglu
-from cm384model.prediction.families.dsa import sparse_core
+from cm384model.prediction.families.dsa import index_scores, sparse_core
 from cm384model.prediction.memory import kv_bytes_per_token_layer
 from cm384model.prediction.operators import ELEMENT_BYTES, Die
 from cm384model.prediction.shapes import latent
@@ -28,6 +30,8 @@ USUAL = {
     "intermediate": 2048.0,
     "experts": 256.0,
     "top_k": 8.0,
+    "index_heads": 64.0,
+    "index_dim": 128.0,
 }
 """Sizes of operators that the case's model does not have. [-]"""
 
@@ -51,6 +55,13 @@ def defaults(case: Case, name: str) -> dict[str, Any]:
         "library": case.engine.ep_library,
     }
     scale = case.engine.constants.dispatch_scale_bytes.si
+    index = {
+        "tokens_per_die": 24.0,
+        "batch_per_die": 8.0,
+        "kv_len": case.decode_kv_len,
+        "index_heads": sizes["index_heads"],
+        "index_dim": sizes["index_dim"],
+    }
     collective = {"message_bytes": 1e6, "ranks": float(case.hardware.dies_per_node)}
     by_name: dict[str, dict[str, Any]] = {
         "gemm": gemm,
@@ -63,6 +74,8 @@ def defaults(case: Case, name: str) -> dict[str, Any]:
             "aic_share": 1.0,
         },
         "sparse_attention": {"tokens_per_die": 24.0, "positions": 2048.0, "heads": float(a.heads.si)},
+        "lightning_indexer": index,
+        "indexed_attention": index | {"heads": float(a.heads.si), "positions": 2048.0},
         "mla_prefill": {
             "tokens_per_die": 8192.0,
             "prompt_len": float(case.workload.traffic.prompt_len.si),
@@ -157,6 +170,26 @@ def _core_split(die: Die, case: Case, o: Operands) -> Term:
 def _sparse_attention(die: Die, case: Case, o: Operands) -> Term:
     shapes = latent(case.model)
     return sparse_core(die, shapes, o["tokens_per_die"], o["positions"], o["heads"], "bf16", "bf16")
+
+
+def _lightning_indexer(die: Die, case: Case, o: Operands) -> Term:
+    return index_scores(
+        die,
+        o["tokens_per_die"],
+        o["tokens_per_die"] * o["kv_len"],
+        o["batch_per_die"] * o["kv_len"],
+        o["kv_len"],
+        heads=o["index_heads"],
+        index_dim=o["index_dim"],
+        cache="bf16",
+        activations="bf16",
+    )
+
+
+def _indexed_attention(die: Die, case: Case, o: Operands) -> Term:
+    """What grows with the context and what does not, of one layer: indexer, then attention to its picks."""
+    core = _sparse_attention(die, case, o | {"positions": np.minimum(o["positions"], o["kv_len"])})
+    return merged("indexed_attention", _lightning_indexer(die, case, o), core)
 
 
 def _gqa_decode(die: Die, case: Case, o: Operands) -> Term:
@@ -261,6 +294,8 @@ OPERATORS: dict[str, Callable[[Die, Case, Operands], Term]] = {
     "gqa_decode": _gqa_decode,
     "gqa_prefill": _gqa_prefill,
     "sparse_attention": _sparse_attention,
+    "lightning_indexer": _lightning_indexer,
+    "indexed_attention": _indexed_attention,
     "mla_decode": _mla_decode,
     "mla_prefill": _mla_prefill,
     "dispatch": _exchange("dispatch"),

@@ -185,6 +185,15 @@ _EXCHANGE = {
     "message_bytes": Field("bytes of one token's message", "bytes", low=1),
     "library": Field("EP library and mode, as named in the hardware's ops", free=True),
 }
+_CONTEXT = Field("context of a request, in tokens", "tokens", low=1)
+_PICKS = Field("cached positions that each token attends to", low=1)
+_INDEX = {
+    "tokens_per_die": _TOKENS,
+    "batch_per_die": Field("requests of one die", low=1),
+    "kv_len": _CONTEXT,
+    "index_heads": _COUNT,
+    "index_dim": _COUNT,
+}
 _COLLECTIVE = {"message_bytes": _MESSAGE, "ranks": _RANKS}
 
 OPERATOR_FIELDS: dict[str, dict[str, Field]] = {
@@ -211,7 +220,7 @@ OPERATOR_FIELDS: dict[str, dict[str, Field]] = {
     },
     "gqa_decode": {
         "batch": _COUNT,
-        "kv_len": Field("context of a request, in tokens", "tokens", low=1),
+        "kv_len": _CONTEXT,
         "heads": _COUNT,
         "kv_heads": _COUNT,
         "head_dim": _COUNT,
@@ -226,15 +235,17 @@ OPERATOR_FIELDS: dict[str, dict[str, Field]] = {
     "mla_decode": {
         "batch_per_die": Field("requests of one die", low=1),
         "tokens_per_request": Field("query tokens per request", low=1, whole=True),
-        "kv_len": Field("context of a request, in tokens", "tokens", low=1),
+        "kv_len": _CONTEXT,
         "heads": _COUNT,
         "aic_share": Field("share of the cores", low=0.01, high=1),
     },
     "sparse_attention": {
         "tokens_per_die": _TOKENS,
-        "positions": Field("cached positions that each token attends to", low=1),
+        "positions": _PICKS,
         "heads": _COUNT,
     },
+    "lightning_indexer": _INDEX,
+    "indexed_attention": _INDEX | {"positions": _PICKS, "heads": _COUNT},
     "mla_prefill": {
         "tokens_per_die": _TOKENS,
         "prompt_len": Field("tokens of one prompt", "tokens", low=1),
