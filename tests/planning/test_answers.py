@@ -10,7 +10,7 @@ import pytest
 
 from cm384model import api
 from cm384model.planning import marginal
-from cm384model.planning.pairs import SAME_RATE
+from cm384model.planning.pairs import SAME_RATE, Staircase
 from cm384model.planning.request import ABLATIONS, Request, Slo
 from cm384model.planning.search import plan_case
 from cm384model.planning.vary import MOST_VALUES, steps
@@ -307,3 +307,11 @@ def test_arrivals_that_do_not_drift_change_little_and_those_that_do_wait(case, c
     assert steady.ttft_arrivals_s == pytest.approx(steady.ttft_s, rel=0.10)
     assert drifting.ttft_arrivals_s > 1.2 * drifting.ttft_s
     assert plan_case(case, request_).plans[0].ttft_arrivals_s is None
+
+
+def test_a_pool_keeps_a_budget_that_was_rounded_down():
+    """A rate is halved for one instance and its delay taken for several: the last digit may differ."""
+    nothing = np.zeros(2)
+    stairs = Staircase(np.array([16.0, 32.0]), np.array([2.0, 1.0]), nothing, nothing)
+    budgets = np.array([2.0, np.nextafter(2.0, 0), 1.5, np.nextafter(1.0, 0), 0.999])
+    assert stairs.smallest_within(budgets).tolist() == [0, 0, 1, 1, 2]

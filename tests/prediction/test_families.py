@@ -13,6 +13,7 @@ from cm384model.prediction.families import ATTENTION, FEED_FORWARD, feed_forward
 from cm384model.prediction.families.interface import compute_precision
 from cm384model.prediction.memory import kv_bytes_per_token_layer, usual_attention_tp, weight_parts
 from cm384model.prediction.prefill import prefill_batch
+from cm384model.prediction.single import OPERATORS
 from cm384model.prediction.sizes import model_sizes
 from cm384model.specs import model as specs
 from cm384model.specs.catalogue import names
@@ -232,6 +233,29 @@ def test_indexer_of_decode(case, decode_deployment):
             for _position in range(5):
                 flop += 2 * 64 * 128
     assert named(step.terms)["indexer"].flop == flop
+
+
+def test_indexed_attention_is_the_indexer_and_then_its_picks(case):
+    sizes = {"tokens_per_die": 256.0, "batch_per_die": 1.0, "kv_len": 1500.0}
+    index = {"index_heads": 32.0, "index_dim": 128.0}
+    core = {"positions": 2048.0, "heads": 64.0}
+    die = case.system.die(1.0, 1.0)
+    scores = OPERATORS["lightning_indexer"](die, case, sizes | index)
+    picks = OPERATORS["sparse_attention"](die, case, sizes | core | {"positions": 1500.0})
+    both = OPERATORS["indexed_attention"](die, case, sizes | index | core)
+    assert both.time == pytest.approx(scores.time + picks.time)
+    assert scores.flop == 2 * 256 * 1500 * 32 * 128
+
+
+def test_the_busiest_die_has_at_most_all_rows(case, decode_deployment):
+    def experts(ep, imbalance):
+        d = decode_deployment(
+            ep=ep, imbalance=imbalance, redundant_experts=0.0, microbatches=1.0, attention_aic_share=1.0
+        )
+        return named(decode_step(case.system, d).terms)["experts"].time
+
+    assert experts(1.0, 2.0) == experts(1.0, 1.0)
+    assert experts(2.0, 3.0) == experts(2.0, 2.0) > experts(2.0, 1.0)
 
 
 def test_sparse_prefill_is_cheaper_than_dense_for_long_prompts_only(case):

@@ -176,7 +176,8 @@ def test_a_decode_step_grows_with_its_load(system, decode_deployment, name, micr
     d = decode_deployment(ep=ep, microbatches=microbatches, **{name: DECODE_STEPS[name]})
     times = np.broadcast_to(decode_step(system, d).step_time, DECODE_STEPS[name].shape)
     assert np.all(np.diff(times) >= -1e-12 * times[1:])
-    assert times[-1] > times[0]
+    if name != "imbalance" or ep > 1:  # one die has all rows, however they fall on the experts
+        assert times[-1] > times[0]
 
 
 def test_acceptance_lowers_tpot_and_leaves_the_step_alone(system, decode_deployment):

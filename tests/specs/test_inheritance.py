@@ -177,6 +177,22 @@ def test_no_machine_of_ours_repeats_a_fitted_number(machines):
     assert len(fitted) == len(set(fitted))
 
 
+KERNELS = (
+    *("gemm_fp8", "gemm_bf16", "mla_decode", "mla_prefill", "gqa_decode", "gqa_prefill"),
+    *("sparse_attention", "lightning_indexer"),
+)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_h20_loses_what_the_h800_loses_in_four_times_the_tensor_time(machines, kernel):
+    named = {machine.name: machine for machine in machines}
+    h20, h800 = named["h20"], named["h800"]
+    rate = [machine.die.bf16_flop_rate.si / machine.die.aic_cores.si for machine in (h20, h800)]
+    lost = 1 / h800.ops[kernel].efficiency.si - 1
+    derived = 1 / (1 + lost * rate[0] / rate[1])
+    assert h20.ops[kernel].efficiency.si == pytest.approx(derived, abs=1e-3)
+
+
 def test_widening_adds_up_along_a_chain(load, machines):
     load(OTHER_CHIP + FP8)
     text = HEAD.replace("./hardware.toml", "./mine.toml").replace('"mine"', '"last"')

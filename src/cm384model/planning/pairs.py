@@ -61,8 +61,12 @@ class Staircase:
     instances: np.ndarray
 
     def smallest_within(self, budget: np.ndarray) -> np.ndarray:
-        """Row of the smallest pool whose delay keeps each budget; past the end where none does."""
-        return len(self.npus) - np.searchsorted(self.delay[::-1], budget, side="right")
+        """Row of the smallest pool whose delay keeps each budget; past the end where none does.
+
+        A rate that was halved to the budget itself keeps it whatever the last digit of a delay.
+        """
+        kept = self.delay[::-1] * (1 - 1e-12)
+        return len(self.npus) - np.searchsorted(kept, budget, side="right")
 
 
 def staircase(problem: Problem, rate: float, npus: float) -> Staircase:

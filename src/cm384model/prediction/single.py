@@ -188,7 +188,7 @@ def _lightning_indexer(die: Die, case: Case, o: Operands) -> Term:
 
 def _indexed_attention(die: Die, case: Case, o: Operands) -> Term:
     """What grows with the context and what does not, of one layer: indexer, then attention to its picks."""
-    core = _sparse_attention(die, case, o | {"positions": np.minimum(o["positions"], o["kv_len"])})
+    core = _sparse_attention(die, case, {**o, "positions": np.minimum(o["positions"], o["kv_len"])})
     return merged("indexed_attention", _lightning_indexer(die, case, o), core)
 
 

@@ -56,6 +56,8 @@ library | - | EP library and mode
 ranks | - | dies that take part in a collective
 batch | - | requests at once: of an operator, of a decode die, of a prefill batch
 positions | - | cached positions that a query token attends to
+index_heads | - | heads of the indexer of sparse attention
+index_dim | - | width of an index head
 kv_heads | - | heads of the KV cache under grouped-query attention
 head_dim | - | width of one attention head
 tokens | tokens | tokens of the whole instance
