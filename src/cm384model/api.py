@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from cm384model.evidence.intervals import (
     with_decode_interval,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cm384model.planning.compare import PlanComparison
     from cm384model.planning.vary import Varied
     from cm384model.prediction.capacity import Capacity, Phase
-    from cm384model.prediction.compare import Comparison, Prediction
+    from cm384model.prediction.compare import Comparison
 
 __all__ = [
     "Case",
@@ -62,12 +62,13 @@ __all__ = [
 
 At = Mapping[str, Any] | Iterable[str] | str
 Name = str | Path
+Served = Literal["decode", "prefill", "colocated"]
 
 
 def predict(
     workload: Name | Case,
     *,
-    phase: Literal["decode", "prefill", "colocated"] = "decode",
+    phase: Served = "decode",
     at: At,
     hardware: Name | None = None,
     engine: Name | None = None,
@@ -400,7 +401,7 @@ def compare(
     a: Name | Case,
     b: Name | Case,
     *,
-    phase: Phase = "decode",
+    phase: Served = "decode",
     at: At,
     at_b: At = (),
 ) -> Comparison:
@@ -410,8 +411,8 @@ def compare(
     ----------
     a, b : name, path or Case
         Two workloads, or two loaded cases with whatever else differs; the same twice is fine.
-    phase : {"decode", "prefill"}
-        Which half of serving.
+    phase : {"decode", "prefill", "colocated"}
+        Which half of serving, or both on the same dies.
     at : mapping, str or iterable of str
         The deployment of both, as in `predict`.
     at_b : mapping, str or iterable of str
@@ -428,8 +429,8 @@ def compare(
     found = compare_predictions(
         first,
         second,
-        cast("Prediction", predict(first, phase=phase, at=at)),
-        cast("Prediction", predict(second, phase=phase, at=merged_at(phase, at, at_b))),
+        predict(first, phase=phase, at=at),
+        predict(second, phase=phase, at=merged_at(phase, at, at_b)),
     )
     check_different(found.differences)
     return found

@@ -7,6 +7,8 @@ import math
 
 import pytest
 
+from cm384model.prediction.compare import WHOLE
+
 A, B = "deepseek-r1-4k-256", "deepseek-r1-1k-1k"
 AT = ("--at", "ep=320,batch_per_die=48,microbatches=2")
 FP8 = ("--set-b", "model.precision.weights=fp8", "--set-b", "model.precision.activations=fp8")
@@ -27,6 +29,12 @@ CASES = {
     ),
     "numbers": (A, *AT, "--set-b", "die.hbm_bandwidth=3.2TB/s"),
     "prefill": (A, "--phase", "prefill", "--at", "ep=32,tokens_per_npu=16384", "--at-b", "microbatches=1"),
+    "colocated": (A, "--phase", "colocated", "--at", "ep=64,batch_per_die=16", "--at-b", "batch_per_npu=64"),
+    "runs": (
+        A,
+        *("--phase", "colocated", "--at", "ep=64,concurrency=512,prompts=2048"),
+        *("--at-b", "concurrency=1024,draft_tokens=1"),
+    ),
     "too small": (A, "--at", "ep=32,batch_per_die=8", "--at-b", "ep=16"),
     "plans": (A, B, "--plan", "--npus", "64"),
     "plans of two limits": (A, "--plan", "--npus", "64", "--slo-b", "tpot=30ms"),
@@ -60,7 +68,7 @@ def test_both_sides_are_those_of_predict(run, name):
     arguments = CASES[name]
     data = json.loads(run("compare", *arguments, "--format", "json").out)
     phase = data["phase"]
-    total = "step_time_s" if phase == "decode" else "batch_time_s"
+    total = WHOLE[phase][1]
     a, b = (data[side]["prediction"] for side in "ab")
     words = [word for word in arguments[1:] if word != B]
     first = words[: next((i for i, word in enumerate(words) if word.endswith("-b")), len(words))]

@@ -29,7 +29,7 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    phase: options.PhaseOption = "decode",
+    phase: options.ServedOption = "decode",
     at: options.AtOption = None,
     at_b: Annotated[
         list[str] | None,
@@ -108,13 +108,12 @@ def compare(
 
     Exit status: 0 both fit, 1 one of them does not, 2 bad input.
 
-    {at}
+    {served}
     """
     from cm384model.cli.output import choose_format, deliver, say_no
 
     form = choose_format(form, output)
     from cm384model import api
-    from cm384model.prediction.capacity import Phase
     from cm384model.report.compare import compare_plans_report, compare_report
 
     of_plans = {"--npus": npus, "--npus-b": npus_b, "--slo": slo, "--slo-b": slo_b}
@@ -131,7 +130,7 @@ def compare(
         deliver(compare_plans_report(plans), form, output)
         feasible, reasons = plans.feasible, plans.reasons
     else:
-        found = api.compare(case_a, case_b, phase=cast(Phase, phase), at=at or (), at_b=at_b or ())
+        found = api.compare(case_a, case_b, phase=cast(api.Served, phase), at=at or (), at_b=at_b or ())
         deliver(compare_report(found), form, output)
         feasible, reasons = found.feasible, found.reasons
     if feasible:

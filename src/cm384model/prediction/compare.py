@@ -6,22 +6,47 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cm384model.prediction.capacity import LedgerPart, ledger_of
+from cm384model.prediction.capacity import ledger_of
 from cm384model.prediction.case import Case
 from cm384model.prediction.decode import DecodeDeployment
 from cm384model.prediction.prefill import PrefillDeployment
-from cm384model.prediction.results import SCHEMA, DecodePrediction, PrefillPrediction, TermResult
-from cm384model.specs.deployment import DECODE_FIELDS, PREFILL_FIELDS, read_at
+from cm384model.prediction.results import (
+    SCHEMA,
+    ColocatedPrediction,
+    DecodePrediction,
+    PrefillPrediction,
+    TermResult,
+)
+from cm384model.specs.deployment import COLOCATED_FIELDS, DECODE_FIELDS, PREFILL_FIELDS, read_at
 from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.quantity import Quantity
 from cm384model.specs.spec import nodes
 
-Prediction = DecodePrediction | PrefillPrediction
+Prediction = DecodePrediction | PrefillPrediction | ColocatedPrediction
 
+FIGURES = (
+    *("tpot_s", "step_time_s", "tokens_per_step", "batch_time_s", "layer_time_s"),
+    *("ttft_s", "e2e_s", "longest_gap_s", "prefill_share", "concurrency", "requests_per_s"),
+    *(
+        "throughput_tokens_per_s_per_npu",
+        "run_time_s",
+        "run_tokens_per_s_per_npu",
+        "run_tpot_s",
+        "run_ttft_s",
+    ),
+)
+"""Totals that are put side by side, where both predictions have them."""
 KINDS = ("workload", "model", "hardware", "engine")
 MOST_NUMBERS = 12
 """Numbers of two different files are listed up to this many; beyond, the names of the files say it. [-]"""
-EITHER = (("batch_per_die", "batch_per_npu"), ("balance", "imbalance"))
+FIELDS = {"decode": DECODE_FIELDS, "prefill": PREFILL_FIELDS, "colocated": COLOCATED_FIELDS}
+WHOLE = {
+    "decode": ("step", "step_time_s"),
+    "prefill": ("batch", "batch_time_s"),
+    "colocated": ("request", "e2e_s"),
+}
+"""What the terms add up to, in words and as a quantity, by phase."""
+EITHER = (("batch_per_die", "batch_per_npu", "concurrency"), ("balance", "imbalance"))
 """Names of ``--at`` that say the same in two ways: one for B replaces the other of A."""
 
 
@@ -128,8 +153,7 @@ def merged_at(
     SpecError
         For unknown names and bad values on either side.
     """
-    fields = DECODE_FIELDS if phase == "decode" else PREFILL_FIELDS
-    both, own = (read_at(given, fields, f"a {phase} deployment") for given in (at, at_b))
+    both, own = (read_at(given, FIELDS[phase], f"a {phase} deployment") for given in (at, at_b))
     for names in EITHER:
         if any(name in own for name in names):
             both = {name: value for name, value in both.items() if name not in names}
@@ -188,9 +212,10 @@ def _si(node: Any) -> Any:
 
 
 def _deployment_differences(a: Prediction, b: Prediction) -> Iterator[Figure]:
-    for name in a.deployment:
-        if a.deployment[name] != b.deployment[name]:
-            yield Figure.of(name, a.deployment[name], b.deployment[name])
+    for name in {**a.deployment, **b.deployment}:
+        first, second = a.deployment.get(name), b.deployment.get(name)
+        if first != second:
+            yield Figure.of(name, first, second)
 
 
 def _side(case: Case, prediction: Prediction) -> Side:
@@ -208,10 +233,10 @@ def _side(case: Case, prediction: Prediction) -> Side:
 
 
 def _figures(a: Prediction, b: Prediction) -> Iterator[Figure]:
-    names = ("tpot_s", "step_time_s", "tokens_per_step", "batch_time_s", "layer_time_s")
-    for name in (*names, "throughput_tokens_per_s_per_npu"):
-        if hasattr(a, name) and hasattr(b, name):
-            yield Figure.of(name, getattr(a, name), getattr(b, name))
+    for name in FIGURES:
+        first, second = getattr(a, name, None), getattr(b, name, None)
+        if first is not None or second is not None:
+            yield Figure.of(name, first, second)
 
 
 def _term_pairs(a: Prediction, b: Prediction, sides: tuple[Side, Side]) -> Iterator[TermPair]:
@@ -254,7 +279,7 @@ def _terms(prediction: Prediction) -> dict[str, TermResult]:
 
 def _cost(prediction: Prediction) -> float:
     """What a second of the step or batch adds to the NPU-seconds of a token. [1/tokens]"""
-    total = prediction.step_time_s if isinstance(prediction, DecodePrediction) else prediction.batch_time_s
+    total = getattr(prediction, WHOLE[prediction.phase][1])
     return 1 / ((total or 1.0) * (prediction.throughput_tokens_per_s_per_npu or 1.0))
 
 
@@ -263,12 +288,17 @@ def _main_term(terms: tuple[TermPair, ...]) -> str | None:
     return max(known)[1] if known else None
 
 
-def _ledger(case: Case, prediction: Prediction) -> dict[str, LedgerPart]:
+def _ledger(case: Case, prediction: Prediction) -> dict[str, float]:
+    """Memory of a die by part. [B]"""
+    if isinstance(prediction, ColocatedPrediction):
+        memory = prediction.memory
+        rest = {"kv_cache": memory.kv_cache_bytes, "reserve": memory.reserve_bytes, "free": memory.free_bytes}
+        return {**memory.parts_bytes, **rest}
     kind = DecodeDeployment if isinstance(prediction, DecodePrediction) else PrefillDeployment
-    return {part.name: part for part in ledger_of(case, kind(**prediction.deployment))}
+    return {part.name: part.size_bytes for part in ledger_of(case, kind(**prediction.deployment))}
 
 
-def _ledger_pairs(a: Mapping[str, LedgerPart], b: Mapping[str, LedgerPart]) -> Iterator[Figure]:
+def _ledger_pairs(a: Mapping[str, float], b: Mapping[str, float]) -> Iterator[Figure]:
     for name in {**a, **b}:
-        first, second = (side[name].size_bytes if name in side else 0.0 for side in (a, b))
+        first, second = a.get(name, 0.0), b.get(name, 0.0)
         yield Figure(name, first, second, ratio_of(first, second) if min(first, second) >= 0 else None)

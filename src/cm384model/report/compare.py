@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from cm384model.planning.compare import PlanComparison
-from cm384model.prediction.compare import Comparison, Figure, Side, TermPair
+from cm384model.prediction.compare import WHOLE, Comparison, Figure, Side, TermPair
 from cm384model.report.blocks import Block, Table
 from cm384model.report.report import Report, flat
 from cm384model.report.values import percent, scale, setting, significant, with_unit
@@ -20,6 +20,14 @@ class Noted(Protocol):
         """What a reader must know of the machine."""
 
 
+INTERVALS = (
+    "tpot_s",
+    "batch_time_s",
+    "ttft_s",
+    "throughput_tokens_per_s_per_npu",
+    "run_tokens_per_s_per_npu",
+)
+"""Totals whose 80 % interval stands below them."""
 SMALL = 0.01
 """Terms below this share of the difference are not named in the sentence that explains it. [-]"""
 
@@ -115,7 +123,7 @@ def _totals(result: Comparison) -> Table:
     for f in result.figures:
         rows.append((f.name, _value(f.name, f.a), _value(f.name, f.b), ratio(f.ratio)))
         ends = [_interval(side, f.name) for side in (result.a, result.b)]
-        if f.name in ("tpot_s", "batch_time_s", "throughput_tokens_per_s_per_npu") and all(ends):
+        if f.name in INTERVALS and all(ends):
             rows.append(("  80 % interval", *ends, ""))
     return Table(("total", "A", "B", "B / A"), rows, "lrrr")
 
@@ -124,7 +132,7 @@ def _interval(side: Side, name: str) -> str:
     low, high = (getattr(side.prediction, f"{name}_{end}", None) for end in ("low", "high"))
     if low is None or high is None:
         return ""
-    if name.startswith("throughput"):
+    if "_per_" in name:
         return f"{significant(low)} to {significant(high)}"
     factor, unit = scale([low, high], "s")
     return f"{significant(low / factor, 3)} to {significant(high / factor, 3)} {unit}"
@@ -132,7 +140,7 @@ def _interval(side: Side, name: str) -> str:
 
 def _sentence(result: Comparison) -> str:
     """Which terms explain the difference, largest first."""
-    name, unit = ("step", "step_time_s") if result.phase == "decode" else ("batch", "batch_time_s")
+    name, unit = WHOLE[result.phase]
     total = next(f for f in result.figures if f.name == unit)
     difference = total.b - total.a
     if result.main_term is None:
@@ -173,9 +181,8 @@ def _times(result: Comparison) -> Table:
         for t in terms
     ]
     a, b = (sum(getattr(t, side).time_s for t in terms) for side in ("a", "b"))
-    name = "step" if result.phase == "decode" else "batch"
     last = (f"{a / factor:.3f}", f"{b / factor:.3f}", ratio(b / a), f"{(b - a) / factor:+.3f}")
-    rows.append((name, *last, percent(1) if b != a else "", "", ""))
+    rows.append((WHOLE[result.phase][0], *last, percent(1) if b != a else "", "", ""))
     header = (
         "term",
         f"A [{unit}]",
