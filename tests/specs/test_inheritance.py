@@ -6,9 +6,10 @@ import tomllib
 
 import pytest
 
+from cm384model.specs.catalogue import names
 from cm384model.specs.diagnostics import SpecError
-from cm384model.specs.inheritance import Extends, merged
-from cm384model.specs.load import load_hardware
+from cm384model.specs.inheritance import ExtendsMachine, merged
+from cm384model.specs.load import load_engine, load_hardware
 from cm384model.specs.quantity import Quantity
 from cm384model.specs.spec import nodes
 
@@ -91,6 +92,67 @@ def test_on_another_chip_ranges_grow_and_numbers_become_assumptions(load):
     assert mine.flop_rate("fp8") == 700e12
 
 
+ENGINE = """schema = 1
+name = "mine"
+title = "Mine"
+decode_streams = "attention-experts"
+ep_library = "cann_ep"
+prefill_attention = "sp-tp-sp"
+prefill_ep_library = "deepep_ascend_normal"
+
+[extends]
+engine = "cloudmatrix-infer"
+take = ["constants", "layout", "memory"]
+why = "a test"
+
+[sources]
+
+[constants]
+step_overhead = { value = 3, unit = "ms", per = "step", source = "choice", kind = "vendor", confidence = "D" }
+"""
+
+
+def test_an_engine_takes_what_it_does_not_state_from_another(tmp_path):
+    (tmp_path / "mine.toml").write_text(ENGINE)
+    mine, base = load_engine(tmp_path / "mine.toml"), load_engine("cloudmatrix-infer")
+    assert mine.constants.step_overhead.si == 3e-3
+    assert mine.constants.step_overhead.carried_from is None
+    assert mine.constants.vector_efficiency.si == base.constants.vector_efficiency.si
+    assert mine.constants.vector_efficiency.carried_from == "cloudmatrix-infer"
+    assert mine.memory.reserve_share.si == base.memory.reserve_share.si
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            ('"cloudmatrix-infer"', '"cloudmatrix"'),
+            "no engine 'cloudmatrix'. Did you mean 'cloudmatrix-infer'?",
+        ),
+        (("[extends]\nengine", "[extends]\nmachine"), "unknown key 'machine'"),
+        (('"layout"', '"layouts"'), "cloudmatrix-infer has no table 'layouts'. Did you mean 'layout'?"),
+    ],
+    ids=["unknown engine", "a machine", "unknown table"],
+)
+def test_faults_of_an_engine_that_extends_another(tmp_path, change, said):
+    (tmp_path / "mine.toml").write_text(ENGINE.replace(*change))
+    with pytest.raises(SpecError) as error:
+        load_engine(tmp_path / "mine.toml")
+    assert said in str(error.value)
+
+
+def test_no_engine_of_ours_repeats_a_fitted_number():
+    """What one engine takes from another follows its fit."""
+    engines = [load_engine(name) for name in names("engine")]
+    fitted = [
+        (path, node.source)
+        for engine in engines
+        for path, node in nodes(engine)
+        if isinstance(node, Quantity) and node.source.startswith("fit: stage") and not node.carried_from
+    ]
+    assert len(fitted) == len(set(fitted))
+
+
 def test_a_chain_remembers_the_first_machine(load):
     load(HEAD)
     last = load(HEAD.replace("./hardware.toml", "./mine.toml").replace('"mine"', '"last"'), "last.toml")
@@ -137,7 +199,7 @@ def test_a_missing_table_and_faults_of_the_other_file_name_the_right_file(load, 
 def test_merging_leaves_its_operands_alone():
     base = tomllib.loads('name = "b"\n[sources]\n[ops.x]\na = { value = 2, unit = "-", kind = "fitted" }')
     before = tomllib.loads('name = "b"\n[sources]\n[ops.x]\na = { value = 2, unit = "-", kind = "fitted" }')
-    extends = Extends(machine="b", take=("ops",), widen=3.0, why="w")
+    extends = ExtendsMachine(machine="b", take=("ops",), widen=3.0, why="w")
     found = merged({"name": "m"}, base, extends)
     assert base == before
     assert found["ops"]["x"]["a"]["range"] == [0, 6]

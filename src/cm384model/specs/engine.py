@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from cm384model.specs.inheritance import ExtendsEngine
 from cm384model.specs.spec import Constants, Free, Spec
 
 
@@ -20,6 +21,9 @@ class Engine(Spec):
     """
 
     spec_kind: ClassVar[str] = "engine"
+    not_settable: ClassVar[frozenset[str]] = Spec.not_settable | {"extends"}
+
+    extends: ExtendsEngine | None = None
 
     decode_streams: Literal["attention-experts", "compute-communication"]
     ep_library: str

@@ -76,18 +76,19 @@ def _filled(data: Table, model: type[S], text: str, path: Path, below: tuple[Pat
             _located([fault._replace(loc=("extends", *fault.loc)) for fault in found], text, file)
         )
 
+    form = next(t for t in get_args(model.model_fields["extends"].annotation) if issubclass(t, Extends))
     try:
-        extends = Extends.model_validate(data["extends"])
+        extends = form.model_validate(data["extends"])
     except ValidationError as error:
-        raise at_extends(faults(error, Extends)) from None
+        raise at_extends(faults(error, form)) from None
     kind: SpecKind = getattr(model, "spec_kind", "hardware")
     try:
-        base = resolve(kind, extends.machine, path.parent)
+        base = resolve(kind, extends.other, path.parent)
     except SpecError as error:
-        raise at_extends([Fault(("machine",), p.message, p.hint) for p in error.problems]) from None
+        raise at_extends([Fault((form.KEY,), p.message, p.hint) for p in error.problems]) from None
     chain = (*below, path.resolve())
     if base.resolve() in chain:
-        raise at_extends([Fault(("machine",), f"'{extends.machine}' extends this file itself", None)])
+        raise at_extends([Fault((form.KEY,), f"'{extends.other}' extends this file itself", None)])
     whole = read_spec(base, model, chain).model_dump(by_alias=True, exclude_none=True)
     try:
         return merged(data, whole, extends)

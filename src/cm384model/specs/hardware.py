@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, Field
 
 from cm384model.specs.diagnostics import with_suggestion
-from cm384model.specs.inheritance import Extends
+from cm384model.specs.inheritance import ExtendsMachine
 from cm384model.specs.quantity import (
     UNITS,
     ByteRate,
@@ -147,7 +147,7 @@ class Hardware(Spec):
 
     announced: bool = False
     engine: str | None = None
-    extends: Extends | None = None
+    extends: ExtendsMachine | None = None
     die: Die
     npu: Npu
     node: Node

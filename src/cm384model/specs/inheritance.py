@@ -1,7 +1,7 @@
-"""A machine that states only what is different, and takes the rest from another file.
+"""A machine or an engine that states only what is different, and takes the rest from another file.
 
 What is taken is named table by table, so nothing comes along by accident. Numbers that were
-found on the other machine say so; on another chip they become assumptions with wider ranges.
+found on the other one say so; on another chip they become assumptions with wider ranges.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -26,39 +26,59 @@ FOUND = ("measured", "fitted")
 
 
 class Extends(Section):
-    """From where a machine takes what it does not state.
+    """From where a file takes what it does not state; ``KEY`` names the other file, by name or path.
 
     Attributes
     ----------
-    machine : str
-        Name or file of the other machine.
     take : tuple of str
         Tables that are taken, such as ``die`` or ``ops``; what this file states goes before them.
     like : dict of str to str
-        Further tables, each with the one of the other machine that it is like:
+        Further tables, each with the one of the other file that it is like:
         ``"ops.gemm_fp8" = "ops.gemm_int8"``.
     widen : float
         1 for the same chip. Else the factor by which ranges of found and assumed numbers grow to
-        both sides, and the numbers count as assumed. Of a machine that was read: the product over
-        the machines that it goes through. [-]
+        both sides, and the numbers count as assumed. Of a file that was read: the product over
+        the files that it goes through. [-]
     why : str
-        What makes the other machine the nearest one.
+        What makes the other one the nearest.
     """
 
-    machine: str
+    KEY: ClassVar[str]
+
     take: tuple[str, ...] = Field(strict=False, min_length=1)
     like: dict[str, str] = Field(default_factory=dict)
     widen: float = Field(default=1.0, ge=1, allow_inf_nan=False)
     why: str
 
+    @property
+    def other(self) -> str:
+        """Name or path of the other file."""
+        return str(getattr(self, self.KEY))
+
+
+class ExtendsMachine(Extends):
+    """``machine`` is the other machine."""
+
+    KEY = "machine"
+
+    machine: str
+
+
+class ExtendsEngine(Extends):
+    """``engine`` is the other engine."""
+
+    KEY = "engine"
+
+    engine: str
+
 
 def merged(own: Table, base: Table, extends: Extends) -> Table:
-    """The tables of a machine: those it takes from ``base``, changed by what it states itself.
+    """The tables of a file: those it takes from ``base``, changed by what it states itself.
 
     Raises
     ------
     PydanticCustomError
-        For a table that the other machine does not have; its key is ``take`` or ``like``.
+        For a table that the other file does not have; its key is ``take`` or ``like``.
     """
     taken: Table = {"sources": {**base["sources"], **own.get("sources", {})}}
     pairs = [("take", path, path) for path in extends.take]
@@ -82,7 +102,7 @@ def _table(base: Table, path: str, key: str) -> Table:
         node = node.get(name) if isinstance(node, Mapping) else None
     if not isinstance(node, dict) or _is_number(node) or path in ("sources", "extends"):
         known = [name for name in _tables(base) if name.partition(".")[0] not in ("sources", "extends")]
-        raise fault(with_suggestion(f"the other machine has no table '{path}'", path, known), key=key)
+        raise fault(with_suggestion(f"{base['name']} has no table '{path}'", path, known), key=key)
     return node
 
 
@@ -105,12 +125,12 @@ def _numbers(table: Table) -> Iterator[tuple[str, Table]]:
             yield from _numbers(child)
 
 
-def _carry(name: str, number: Table, widen: float, machine: str) -> None:
-    """Mark a number as that of another machine; on another chip widen its range too."""
+def _carry(name: str, number: Table, widen: float, owner: str) -> None:
+    """Mark a number as that of another file; on another chip widen its range too."""
     same = widen == 1
     if number["kind"] == "defined" or (same and number["kind"] == "vendor"):
         return
-    number.setdefault("carried_from", machine)
+    number.setdefault("carried_from", owner)
     if same:
         return
     if number["kind"] in FOUND or "range" in number:
