@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cm384model.sweeping.build import Wanted
     from cm384model.sweeping.study import Study
 
-PHASES = ("decode", "prefill", "plan")
+PHASES = ("decode", "prefill", "colocated", "plan")
 FILE_FORMATS = ("csv", "parquet", "jsonl")
 FORMATS = ("table", *FILE_FORMATS, "markdown")
 SCREEN_ROWS = 100

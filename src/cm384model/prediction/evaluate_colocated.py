@@ -30,7 +30,6 @@ from cm384model.prediction.evaluate import (
     floats,
     memory_reasons,
     require,
-    scalars,
     with_best_split,
 )
 from cm384model.prediction.families import attention_of
@@ -61,7 +60,11 @@ def predict_colocated(case: Case, at: At) -> ColocatedPrediction:
     return ColocatedPrediction(
         feasible=ok,
         reasons=reasons,
-        deployment=_values(given, deployment),
+        deployment={
+            name: value if isinstance(value, str) else float(value)
+            for name, value in deployment_values(given, deployment).items()
+        },
+        tokens_per_step=float(found.step.tokens_per_step),
         **floats(outputs, ok),
         terms=tuple(TermResult.of(term) for term in terms) if ok else (),
         memory=MemoryResult.of(found.memory),
@@ -117,7 +120,6 @@ def colocated_outputs(
         "step_time_s": found.step.step_time,
         "longest_gap_s": found.longest_gap,
         "hidden_time_s": found.hidden_time,
-        "tokens_per_step": found.step.tokens_per_step,
     }
     if "prompts" in given:
         run = closed_loop_run(
@@ -132,8 +134,10 @@ def colocated_outputs(
     return found, outputs
 
 
-def colocated_deployment(case: Case, given: Mapping[str, Any]) -> ColocatedDeployment:
+def colocated_deployment(case: Case, given: Mapping[str, Any], axes: int = 1) -> ColocatedDeployment:
     """The deployment that checked values describe, defaults filled in from the case.
+
+    Values may be arrays of at most ``axes`` dimensions.
 
     A load given as concurrency is turned into the decode batch that it keeps. Without
     ``tokens_per_npu`` a prefill batch holds the prompts that take the places of the requests which
@@ -147,7 +151,7 @@ def colocated_deployment(case: Case, given: Mapping[str, Any]) -> ColocatedDeplo
         batch = given["batch_per_die"] if "batch_per_die" in given else given["concurrency"] / ep
     decode = filled_decode(case, {**given, "batch_per_die": batch})
     if decode.microbatches > 1 and "attention_aic_share" not in given:
-        decode = with_best_split(case, decode)
+        decode = with_best_split(case, decode, axes)
     output_len, prompt_len = case.workload.traffic.output_len.si, case.workload.traffic.prompt_len.si
     splits = attention_of(case.model).SPLITS_PREFILL
     prefill_tp = decode.attention_tp if splits else 1.0
@@ -178,18 +182,18 @@ def case_of_lengths(case: Case, given: Mapping[str, Any]) -> Case:
     return case
 
 
-def _values(given: Mapping[str, Any], deployment: ColocatedDeployment) -> dict[str, float | str]:
-    """Every value of ``--at``, defaults filled in."""
-    prefill = scalars(deployment.prefill)
+def deployment_values(given: Mapping[str, Any], deployment: ColocatedDeployment) -> dict[str, Any]:
+    """Every value of ``--at``, defaults filled in: numbers, arrays or words."""
+    prefill = deployment.prefill
     return {
-        **scalars(deployment.decode),
-        "prompt_len": prefill["prompt_len"],
-        "output_len": float(deployment.output_len),
-        "tokens_per_npu": prefill["tokens_per_npu"],
-        "context_parallel": prefill["context_parallel"],
-        "prefill_microbatches": prefill["microbatches"],
-        "mixed_overlap": float(deployment.mixed_overlap),
-        "reuse": prefill["reuse"],
-        "plane": prefill["plane"],
-        **{name: float(given[name]) for name in ("concurrency", "prompts") if name in given},
+        **vars(deployment.decode),
+        "prompt_len": prefill.prompt_len,
+        "output_len": deployment.output_len,
+        "tokens_per_npu": prefill.tokens_per_npu,
+        "context_parallel": prefill.context_parallel,
+        "prefill_microbatches": prefill.microbatches,
+        "mixed_overlap": deployment.mixed_overlap,
+        "reuse": prefill.reuse,
+        "plane": prefill.plane,
+        **{name: given[name] for name in ("concurrency", "prompts") if name in given},
     }

@@ -138,7 +138,7 @@ class ColocatedPrediction:
     step_time_s: float | None
     longest_gap_s: float | None
     hidden_time_s: float | None
-    tokens_per_step: float | None
+    tokens_per_step: float
     terms: tuple[TermResult, ...]
     memory: MemoryResult
     run_time_s: float | None = None

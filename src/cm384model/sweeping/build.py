@@ -347,6 +347,7 @@ def _check_needs(study: Study) -> None:
     needs: dict[str, tuple[tuple[str, ...], ...]] = {
         "decode": (("ep",), ("batch_per_die", "batch_per_npu")),
         "prefill": (("ep",), ("tokens_per_npu",)),
+        "colocated": (("ep",), ("batch_per_die", "batch_per_npu", "concurrency")),
         "plan": (),
     }
     given = {axis.name for axis in study.axes} | set(study.at)

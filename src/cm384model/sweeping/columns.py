@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 
-from cm384model.prediction.decode import DecodeDeployment
-from cm384model.prediction.prefill import PrefillDeployment
 from cm384model.sweeping.evaluate import MEMORY_COLUMNS, evaluate
 from cm384model.sweeping.plans import plan_columns
 from cm384model.sweeping.study import FILES, GAIN_AND_COST, Study
@@ -14,6 +11,9 @@ from cm384model.sweeping.study import FILES, GAIN_AND_COST, Study
 STATUS = ("feasible", "reasons")
 """Whether a row keeps every constraint, and which ones it does not."""
 
+
+BESIDE = {"decode": ("step_time_s",), "prefill": (), "colocated": ("ttft_s", "requests_per_s")}
+"""Columns of the default beside what makes a row good and its cost, by phase."""
 
 PLAN_DEFAULT = (
     *("requests_per_s", "throughput_tokens_per_s_per_npu", "tpot_s", "ttft_s"),
@@ -30,17 +30,13 @@ def column_groups(study: Study) -> dict[str, list[str]]:
         results = plan_columns()
         everything = _unique(axes, FILES, STATUS, results)
         return {"default": _unique(axes, status, PLAN_DEFAULT), "axes": axes, "all": everything}
-    deployment = DecodeDeployment if study.phase == "decode" else PrefillDeployment
-    fields = [field.name for field in dataclasses.fields(deployment)]
     probe = evaluate(study, [0] * len(study.outer), [slice(0, 1)] * len(study.inner))
-    terms = list(probe.terms)
+    fields, terms = list(probe.deployment), list(probe.terms)
     skipped = {*fields, *terms, *axes, *MEMORY_COLUMNS, *FILES}
     results = [name for name in probe.columns if name not in skipped]
     gain, cost = GAIN_AND_COST[study.phase]
     return {
-        "default": _unique(
-            axes, status, [cost], ["step_time_s"] if study.phase == "decode" else [], [gain, "free_bytes"]
-        ),
+        "default": _unique(axes, status, [cost], BESIDE[study.phase], [gain, "free_bytes"]),
         "axes": axes,
         "deployment": fields,
         "terms": terms,

@@ -20,9 +20,13 @@ from cm384model.prediction.evaluate import (
     prefill_outputs,
     with_best_split,
 )
+from cm384model.prediction.evaluate_colocated import (
+    colocated_deployment,
+    colocated_outputs,
+    deployment_values,
+)
 from cm384model.prediction.memory import Memory, prompt_dies
 from cm384model.prediction.operators import scales_out
-from cm384model.prediction.prefill import PrefillDeployment
 from cm384model.prediction.scale_out import allowed
 from cm384model.prediction.terms import Term
 from cm384model.specs.overrides import apply_overrides
@@ -47,8 +51,8 @@ class Outcome:
         Where it does not fit the memory; its times are not known.
     late : dict of str to bool array
         Where it misses a limit.
-    terms : tuple of str
-        Columns that are the times of terms.
+    deployment, terms : tuple of str
+        Columns that say what the deployment is, and those that are the times of terms.
     """
 
     shape: tuple[int, ...]
@@ -56,6 +60,7 @@ class Outcome:
     impossible: Mapping[str, Any]
     unfit: Mapping[str, Any]
     late: Mapping[str, Any]
+    deployment: tuple[str, ...] = ()
     terms: tuple[str, ...] = ()
 
     @property
@@ -106,11 +111,7 @@ def evaluate(study: Study, index: Sequence[int], parts: Sequence[slice]) -> Outc
             case = case.replaced(axis.name, array)
     shape = np.broadcast_shapes(*(array.shape for array in arrays)) if arrays else ()
     with np.errstate(all="ignore"):  # rows that are impossible may divide by zero; they are masked
-        predicted = (
-            _decode(study, case, given, shape)
-            if study.phase == "decode"
-            else _prefill(study, case, given, shape)
-        )
+        predicted = PREDICTORS[study.phase](study, case, given, shape)
     columns = dict(predicted.columns)
     columns |= {name: functools.partial(getattr, getattr(case, name), "name") for name in FILES}
     columns |= _axis_columns(study, index, arrays)
@@ -137,21 +138,10 @@ def _decode(study: Study, case: Case, given: dict[str, Any], shape: tuple[int, .
     if deployment.microbatches > 1 and "attention_aic_share" not in given:
         deployment = with_best_split(case, deployment, len(shape))
     step, outputs = decode_outputs(case, deployment)
-    impossible = _impossible_sizes(case, deployment.ep, given)
-    if "attention_tp" in given:
-        divides = (deployment.ep % given["attention_tp"] == 0) & (
-            case.model.architecture.heads.si % given["attention_tp"] == 0
-        )
-        impossible["attention_tp"] = ~np.asarray(divides)
-    impossible |= _impossible_experts(case, given, deployment.ep)
-    drafting = np.asarray(deployment.draft_tokens) > 0
-    impossible["mtp"] = drafting & (np.asarray(case.model.architecture.mtp_layers.si) == 0)
-    limit = case.workload.slo.tpot.si
-    columns = _columns(deployment, outputs, step.memory, step.terms)
-    columns["batch_per_npu"] = lambda: deployment.batch_per_die * dies
-    columns["tokens_per_step"] = lambda: step.tokens_per_step
-    late = {"tpot": step.tpot > limit} if study.limited else {}
-    return Outcome(shape, columns, impossible, {"hbm": step.memory.free < 0}, late, _times(step.terms))
+    impossible = _impossible_decode(case, deployment, given)
+    late = {"tpot": step.tpot > case.workload.slo.tpot.si} if study.limited else {}
+    outputs |= {"batch_per_npu": deployment.batch_per_die * dies, "tokens_per_step": step.tokens_per_step}
+    return _outcome(shape, vars(deployment), outputs, step.memory, step.terms, impossible, late)
 
 
 def _prefill(study: Study, case: Case, given: dict[str, Any], shape: tuple[int, ...]) -> Outcome:
@@ -168,10 +158,46 @@ def _prefill(study: Study, case: Case, given: dict[str, Any], shape: tuple[int, 
         (d.ep % group != 0) | (a.heads.si % d.attention_tp != 0) | (d.pipeline_stages > a.layers.si)
     )
     impossible |= _impossible_experts(case, given, d.ep / d.pipeline_stages)
-    limit = case.workload.slo.ttft.si
-    late = {"ttft": batch.batch_time > limit} if study.limited else {}
-    columns = _columns(deployment, outputs, batch.memory, batch.terms)
-    return Outcome(shape, columns, impossible, {"hbm": batch.memory.free < 0}, late, _times(batch.terms))
+    late = {"ttft": batch.batch_time > case.workload.slo.ttft.si} if study.limited else {}
+    return _outcome(shape, vars(deployment), outputs, batch.memory, batch.terms, impossible, late)
+
+
+def _colocated(study: Study, case: Case, given: dict[str, Any], shape: tuple[int, ...]) -> Outcome:
+    deployment = colocated_deployment(case, given, len(shape))
+    found, outputs = colocated_outputs(case, given, deployment)
+    decode, prefill = deployment.decode, deployment.prefill
+    impossible = _impossible_decode(case, decode, given)
+    parts = prefill.attention_tp * np.maximum(prefill.context_parallel, 1)
+    impossible["layout"] = np.asarray(decode.ep % parts != 0)
+    slo = case.workload.slo
+    late = {"tpot": found.tpot > slo.tpot.si, "ttft": found.ttft > slo.ttft.si} if study.limited else {}
+    outputs |= {
+        "batch_per_npu": decode.batch_per_die * case.hardware.dies_per_npu,
+        "tokens_per_step": found.step.tokens_per_step,
+    }
+    said = deployment_values(given, deployment)
+    outputs = {name: value for name, value in outputs.items() if name not in said}
+    return _outcome(shape, said, outputs, found.memory, found.terms, impossible, late)
+
+
+PREDICTORS: dict[str, Callable[[Study, Case, dict[str, Any], tuple[int, ...]], Outcome]] = {
+    "decode": _decode,
+    "prefill": _prefill,
+    "colocated": _colocated,
+}
+"""What predicts a box, by phase."""
+
+
+def _impossible_decode(case: Case, deployment: DecodeDeployment, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Where there is no such decode deployment, by reason."""
+    a, impossible = case.model.architecture, _impossible_sizes(case, deployment.ep, given)
+    if "attention_tp" in given:
+        tp = given["attention_tp"]
+        impossible["attention_tp"] = ~np.asarray((deployment.ep % tp == 0) & (a.heads.si % tp == 0))
+    impossible |= _impossible_experts(case, given, deployment.ep)
+    drafting = np.asarray(deployment.draft_tokens) > 0
+    impossible["mtp"] = drafting & (np.asarray(a.mtp_layers.si) == 0)
+    return impossible
 
 
 def _impossible_experts(case: Case, given: Mapping[str, Any], dies: Numeric) -> dict[str, Any]:
@@ -193,30 +219,28 @@ def _impossible_sizes(case: Case, ep: Numeric, given: Mapping[str, Any]) -> dict
     return impossible
 
 
-def _columns(
-    deployment: DecodeDeployment | PrefillDeployment,
+def _outcome(
+    shape: tuple[int, ...],
+    deployment: Mapping[str, Any],
     outputs: Mapping[str, Numeric],
     memory: Memory,
     terms: Sequence[Term],
-) -> dict[str, Callable[[], Any]]:
+    impossible: Mapping[str, Any],
+    late: Mapping[str, Any],
+) -> Outcome:
     """Everything a prediction says, by column."""
 
     def constant(value: Any) -> Callable[[], Any]:
         return lambda: value
 
-    columns = {name: constant(value) for name, value in vars(deployment).items()}
+    columns = {name: constant(value) for name, value in deployment.items()}
     columns |= {name: constant(value) for name, value in outputs.items()}
     columns |= {
         name: functools.partial(getattr, memory, name.removesuffix("_bytes")) for name in MEMORY_COLUMNS
     }
-    return columns | {
-        name: functools.partial(getattr, term, "time")
-        for name, term in zip(_times(terms), terms, strict=True)
-    }
-
-
-def _times(terms: Sequence[Term]) -> tuple[str, ...]:
-    return tuple(f"{term.name}_time_s" for term in terms)
+    times = {f"{term.name}_time_s": functools.partial(getattr, term, "time") for term in terms}
+    unfit = {"hbm": memory.free < 0}
+    return Outcome(shape, columns | times, impossible, unfit, late, tuple(deployment), tuple(times))
 
 
 def is_word(axis: Axis) -> bool:

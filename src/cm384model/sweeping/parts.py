@@ -174,19 +174,14 @@ def _box_frame(study: Study, outcome: Outcome) -> pl.DataFrame:
         else:
             value = outcome.columns[name]()
             axis = study.axis(name)
-            given = axis is not None or name in FILES or name in _GIVEN
+            given = axis is not None or name in (*FILES, *outcome.deployment, *FOLLOWS)
             hidden = None if given else unknown if name in MEMORY_COLUMNS else untimed
             series.append(_series(study, name, axis, value, shape, chosen, hidden))
     return pl.DataFrame(series)
 
 
-_GIVEN = (
-    "ep", "batch_per_die", "batch_per_npu", "tokens_per_npu", "kv_len", "prompt_len", "microbatches",
-    "attention_aic_share", "attention_tp", "expert_tp", "context_parallel", "pipeline_stages", "chunks",
-    "balanced_chunks", "draft_tokens", "acceptance", "imbalance", "redundant_experts",
-    "reuse", "plane", "tokens_per_step",
-)  # fmt: skip
-"""Columns that say what the deployment is; they are known of every row."""
+FOLLOWS = ("batch_per_npu", "tokens_per_step")
+"""Columns that follow from the deployment alone; like it they are known of every row."""
 
 
 def _series(
