@@ -22,6 +22,7 @@ REQUESTS = {
     "128 NPUs, tight TPOT": Request(128, Slo(0.015, 4.0)),
     "96 NPUs, tight TTFT": Request(96, Slo(0.1, 0.8)),
     "few requests at once": Request(64, Slo(0.05, 2.0), max_concurrency=200.0),
+    "tight end to end": Request(64, Slo(0.05, 2.0, 5.0)),
     "a cache": Request(64, Slo(0.05, 2.0), reuse=0.5),
     "int8": Request(64, Slo(0.05, 2.0), kv_precisions=("bf16", "int8")),
 }
@@ -34,14 +35,29 @@ EVERY = pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 @EVERY
 def test_more_of_anything_never_serves_less(case, coarse, request_):
     result = plan_case(case, request_)
-    names = list(marginal.changes(case))
+    names = list(marginal.changes(case, request_))
     assert sorted(m.change for m in result.marginals) == sorted(names)
     assert {
         m.change: m.requests_per_s_change for m in result.marginals if m.requests_per_s_change < -1e-6
     } == {}
     changes = [m.requests_per_s_change for m in result.marginals]
     assert changes == sorted(changes, reverse=True)
-    assert result.binding in {"npus", "tpot", "ttft", "hbm"}
+    assert result.binding in {"npus", "tpot", "ttft", "e2e", "concurrency", "hbm"}
+
+
+def test_a_limit_that_was_asked_for_can_bind(case, coarse):
+    few_at_once = replace(REQUESTS["few requests at once"], max_concurrency=300.0)
+    assert plan_case(case, few_at_once).binding == "concurrency"
+    assert plan_case(case, REQUESTS["tight end to end"]).binding == "e2e"
+
+
+def test_the_marginals_of_a_rate_are_those_of_the_npus_that_it_takes(case, coarse):
+    request_ = Request(96, Slo(0.05, 5.0), objective="npus", rate=20.0)
+    at_rate = plan_case(case, request_)
+    plan = at_rate.plans[0]
+    assert plan.npus < request_.npus
+    full = marginal.marginals(case, replace(request_, objective="throughput", rate=None), plan.npus, plan)
+    assert (at_rate.binding, at_rate.marginals) == full
 
 
 @EVERY

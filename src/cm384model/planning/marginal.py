@@ -25,15 +25,18 @@ def marginals(case: Case, request: Request, npus: int, plan: Plan) -> tuple[str,
     """What binds the winner, and the change of its request rate under each single change.
 
     Under every change the request is planned again, with everything free but the instance sizes,
-    layouts and redundancy, which stay the winner's.
+    layouts and redundancy, which stay the winner's. A plan for a given rate takes some of the NPUs,
+    and what those could serve at most is what changes.
     """
-    request = replace(request, objective="throughput", top=1)
+    npus = npus if request.rate is None else plan.npus
+    changed = changes(case, request) | cache_changes(plan)
+    request = replace(request, objective="throughput", rate=None, top=1)
     base = _rate(case, request, npus, plan)
     if base == 0:
         return "", ()
     found = [
         Marginal(name, _rate(*change(case, request, npus), plan) / base - 1)
-        for name, change in (changes(case) | cache_changes(plan)).items()
+        for name, change in changed.items()
     ]
     limits = [m for m in found if m.change.startswith(LIMITS) and m.requests_per_s_change > NOTHING]
     strongest = max(limits, key=lambda m: m.requests_per_s_change, default=None)
@@ -41,11 +44,11 @@ def marginals(case: Case, request: Request, npus: int, plan: Plan) -> tuple[str,
     return binding, tuple(sorted(found, key=lambda m: -m.requests_per_s_change))
 
 
-LIMITS = ("TPOT", "TTFT", "HBM capacity")
+LIMITS = ("TPOT", "TTFT", "E2E", "concurrency", "HBM capacity")
 
 
-def changes(case: Case) -> dict[str, Change]:
-    """Single changes by name."""
+def changes(case: Case, request: Request) -> dict[str, Change]:
+    """Single changes by name; a limit that was not asked for has none."""
     libraries = (case.engine.ep_library, case.engine.prefill_ep_library)
     floors = [
         f"hardware.ops.{library}_{kind}.floor" for library in libraries for kind in ("dispatch", "combine")
@@ -60,8 +63,12 @@ def changes(case: Case) -> dict[str, Change]:
         "UB bandwidth +10 %": _scaled(ub, 1.1),
         "UB latency -50 %": _scaled(floors, 0.5),
         "nodes +1": _one_node_more,
-        "TPOT limit +10 %": lambda c, r, n: (c, replace(r, slo=replace(r.slo, tpot=r.slo.tpot * 1.1)), n),
-        "TTFT limit +10 %": lambda c, r, n: (c, replace(r, slo=replace(r.slo, ttft=r.slo.ttft * 1.1)), n),
+        **{
+            f"{name.upper()} limit +10 %": _wider(name)
+            for name, limit in vars(request.slo).items()
+            if np.isfinite(limit)
+        },
+        **({"concurrency limit +10 %": _more_at_once} if np.isfinite(request.max_concurrency) else {}),
     }
 
 
@@ -86,6 +93,18 @@ def _scaled(paths: list[str], factor: float) -> Change:
         return case, request, npus
 
     return change
+
+
+def _wider(limit: str) -> Change:
+    def change(case: Case, request: Request, npus: int) -> tuple[Case, Request, int]:
+        slo = replace(request.slo, **{limit: vars(request.slo)[limit] * 1.1})
+        return case, replace(request, slo=slo), npus
+
+    return change
+
+
+def _more_at_once(case: Case, request: Request, npus: int) -> tuple[Case, Request, int]:
+    return case, replace(request, max_concurrency=request.max_concurrency * 1.1), npus
 
 
 def _one_node_more(case: Case, request: Request, npus: int) -> tuple[Case, Request, int]:

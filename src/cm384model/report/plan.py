@@ -49,7 +49,7 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
         blocks += [
             _table(case, result.plans),
             legend(result.plans),
-            f"{_limits(result.plans[0])}\n{_help(result)}",
+            f"{_limits(result.plans[0], result.slo.get('e2e_s'))}\n{_help(result)}",
             *([_cache(case, result)] if result.plans[0].cache else []),
             *([_frontier(result)] if result.frontier else []),
             _counts(result),
@@ -194,8 +194,8 @@ def _decode_limits(plan: Plan) -> bool:
     return plan.bound_by.startswith("decode")
 
 
-def _limits(plan: Plan) -> str:
-    """What limits the best plan, the load of both pools, and the slack of both limits."""
+def _limits(plan: Plan, e2e: float | None) -> str:
+    """What limits the best plan, the load of both pools, and the slack of every limit."""
     d, p, rate, drifting = plan.decode, plan.prefill, plan.requests_per_s, plan.ttft_arrivals_s
     return "\n".join(
         (
@@ -206,7 +206,8 @@ def _limits(plan: Plan) -> str:
             f"slack {_slack(plan.tpot_slack_s, 1e3)} ms; "
             f"TTFT {_interval(plan.ttft_s, plan.ttft_s_low, plan.ttft_s_high, 1)} s, "
             f"95th percentile {significant(plan.ttft_p95_s, 3)} s, slack {_slack(plan.ttft_slack_s, 1)} s"
-            + (f"; as the arrivals drift {significant(drifting, 3)} s" if drifting is not None else ""),
+            + (f"; as the arrivals drift {significant(drifting, 3)} s" if drifting is not None else "")
+            + (f"; E2E {significant(plan.e2e_s)} s, slack {_slack(e2e - plan.e2e_s, 1)} s" if e2e else ""),
             f"requests/s {_interval(rate, plan.requests_per_s_low, plan.requests_per_s_high, 1)}; "
             f"tokens/s of the plan {significant(plan.throughput_tokens_per_s)}; memory left on a die: "
             f"decode {d.free_bytes / 1e9:.1f} GB, prefill {p.free_bytes / 1e9:.1f} GB",
@@ -265,6 +266,7 @@ def _interval(value: float, low: float | None, high: float | None, scale: float)
 
 def _help(result: PlanResult) -> str:
     """What binds, what would help, what the second plan trades, and the weakest inputs."""
+    at_rate = result.rate_requests_per_s is not None
     changes = ", ".join(
         f"{m.change} {m.requests_per_s_change:+.1%}" for m in result.marginals if m.requests_per_s_change
     )
@@ -274,8 +276,8 @@ def _help(result: PlanResult) -> str:
         for w in result.weakest_inputs
     )
     lines = {
-        "binding constraint": result.binding,
-        "requests/s if": changes,
+        f"binding constraint{' above that rate' if at_rate else ''}": result.binding,
+        f"{'most requests/s of its NPUs' if at_rate else 'requests/s'} if": changes,
         "runner-up": result.runner_up,
         "mixed decode sizes": _mixed(result.mixed),
         "weakest inputs, requests/s": weakest,
