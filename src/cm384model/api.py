@@ -423,15 +423,13 @@ def compare(
     SpecError
         For bad input, and if nothing differs.
     """
-    from cm384model.prediction.compare import check_different, compare_predictions, merged_at
+    from cm384model.prediction.compare import check_different, compare_predictions, merged_at, told_of_b
 
     first, second = _case(a, None, None, ()), _case(b, None, None, ())
-    found = compare_predictions(
-        first,
-        second,
-        predict(first, phase=phase, at=at),
-        predict(second, phase=phase, at=merged_at(phase, at, at_b)),
-    )
+    own = predict(first, phase=phase, at=at)
+    with told_of_b():
+        other = predict(second, phase=phase, at=merged_at(phase, at, at_b))
+    found = compare_predictions(first, second, own, other)
     check_different(found.differences)
     return found
 
@@ -462,15 +460,15 @@ def compare_plans(
         For bad input, and if nothing differs.
     """
     from cm384model.planning.compare import compare_plan_results
-    from cm384model.prediction.compare import check_different
+    from cm384model.planning.request import given_limits
+    from cm384model.prediction.compare import check_different, told_of_b
 
     first, second = _case(a, None, None, ()), _case(b, None, None, ())
-    found = compare_plan_results(
-        first,
-        second,
-        plan(first, npus=npus, slo=slo, top=1),
-        plan(second, npus=npus if npus_b is None else npus_b, slo=slo if slo_b is None else slo_b, top=1),
-    )
+    own = plan(first, npus=npus, slo=slo, top=1)
+    with told_of_b():
+        limits = given_limits(slo) | given_limits(slo_b)
+        other = plan(second, npus=npus if npus_b is None else npus_b, slo=limits, top=1)
+    found = compare_plan_results(first, second, own, other)
     check_different(found.differences)
     return found
 

@@ -139,6 +139,14 @@ def test_plans_are_those_of_plan(run):
             assert figures[name] == plan[name]
 
 
+def test_limits_of_b_alone_leave_the_others(run):
+    arguments = ("compare", A, "--plan", "--npus", "64", "--slo", "tpot=30ms")
+    data = json.loads(run(*arguments, "--slo-b", "ttft=2s", "--format", "json").out)
+    assert [(f["name"], f["a"], f["b"]) for f in data["differences"]] == [("ttft_s", 5.0, 2.0)]
+    data = json.loads(run(*arguments, "--slo-b", "e2e=8s", "--format", "json").out)
+    assert [(f["name"], f["a"], f["b"]) for f in data["differences"]] == [("e2e_s", None, 8.0)]
+
+
 BAD = {
     "the same": ((A, *AT), "A and B are the same"),
     "the same twice": ((A, A, "--plan", "--npus", "64"), "A and B are the same"),
@@ -157,7 +165,9 @@ BAD = {
     "deployment with plan": ((A, B, "--plan", *AT), "--at with --plan"),
     "limits without plan": ((A, *AT, "--slo-b", "tpot=30ms"), "--slo-b without --plan"),
     "unknown option": ((A, *AT, "--atb", "ep=32"), "no option '--atb'"),
-    "constant that B lacks": ((A, *AT, "--hardware-b", "h800"), "has no"),
+    "constant that B lacks": ((A, *AT, "--hardware-b", "h800"), "error: B: h800 has no"),
+    "a setting that helps B": ((A, *AT, "--hardware-b", "h800"), "--set-b model.precision.weights=fp8"),
+    "unknown path of b": ((A, *AT, "--set-b", "die.hbm=3"), "error: B: --set-b die.hbm=3: unknown path"),
 }
 
 

@@ -110,7 +110,12 @@ def test_the_answers_are_printed(run):
         assert line in out
     assert "HBM bandwidth +10 %" in out
     at_rate = run(*SMALL, "--objective", "npus", "--rate", "20/s", "--slo", "e2e=20s").out
-    for words in ("binding constraint above that rate: ", "most requests/s of its NPUs if: ", "E2E ", " slack "):
+    for words in (
+        "binding constraint above that rate: ",
+        "most requests/s of its NPUs if: ",
+        "E2E ",
+        " slack ",
+    ):
         assert words in at_rate
 
 

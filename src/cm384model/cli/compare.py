@@ -114,17 +114,19 @@ def compare(
 
     form = choose_format(form, output)
     from cm384model import api
+    from cm384model.prediction.compare import told_of_b
     from cm384model.report.compare import compare_plans_report, compare_report
 
     of_plans = {"--npus": npus, "--npus-b": npus_b, "--slo": slo, "--slo-b": slo_b}
     _check(plan, {"--at": at, "--at-b": at_b} if plan else of_plans)
     case_a = api.load_case(a, hardware=hardware, engine=engine, settings=settings or ())
-    case_b = api.load_case(
-        b or a,
-        hardware=hardware_b or hardware,
-        engine=engine_b or engine,
-        settings=[*(settings or ()), *(settings_b or ())],
-    )
+    with told_of_b():
+        case_b = api.load_case(
+            b or a,
+            hardware=hardware_b or hardware,
+            engine=engine_b or engine,
+            settings=[*(settings or ()), *(settings_b or ())],
+        )
     if plan:
         plans = api.compare_plans(case_a, case_b, npus=npus, npus_b=npus_b, slo=slo, slo_b=slo_b)
         deliver(compare_plans_report(plans), form, output)

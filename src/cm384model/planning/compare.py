@@ -55,9 +55,9 @@ def compare_plan_results(case_a: Case, case_b: Case, a: PlanResult, b: PlanResul
 def _asked(a: PlanResult, b: PlanResult) -> Iterator[Figure]:
     if a.npus != b.npus:
         yield Figure.of("npus", a.npus, b.npus)
-    for name in a.slo:
-        if a.slo[name] != b.slo.get(name):
-            yield Figure.of(name, a.slo[name], b.slo.get(name))
+    for name in {**a.slo, **b.slo}:
+        if a.slo.get(name) != b.slo.get(name):
+            yield Figure.of(name, a.slo.get(name), b.slo.get(name))
 
 
 def _pools(a: PlanResult, b: PlanResult) -> Iterator[Figure]:

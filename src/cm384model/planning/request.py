@@ -254,6 +254,12 @@ def _above_zero(
     return value
 
 
+def given_limits(slo: Mapping[str, Any] | str | None) -> dict[str, Any]:
+    """The limits that are given, by name, in seconds; errors as those of `read_slo`."""
+    limit = Field("a time limit", "time", low=1e-9)
+    return read_at(slo or {}, {"tpot": limit, "ttft": limit, "e2e": limit}, "an SLO")
+
+
 def read_slo(case: Case, slo: Mapping[str, Any] | str | None) -> Slo:
     """Limits from ``tpot=50ms,ttft=2s,e2e=20s``; what is not given is the workload's.
 
@@ -262,9 +268,7 @@ def read_slo(case: Case, slo: Mapping[str, Any] | str | None) -> Slo:
     SpecError
         For an unknown limit, a number without a unit and a limit that is not above zero.
     """
-    limit = Field("a time limit", "time", low=1e-9)
-    given = read_at(slo or {}, {"tpot": limit, "ttft": limit, "e2e": limit}, "an SLO")
-    default = case.workload.slo
+    given, default = given_limits(slo), case.workload.slo
     return Slo(
         given.get("tpot", float(default.tpot.si)),
         given.get("ttft", float(default.ttft.si)),

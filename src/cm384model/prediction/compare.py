@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cm384model.prediction.capacity import ledger_of
@@ -158,6 +160,24 @@ def merged_at(
         if any(name in own for name in names):
             both = {name: value for name, value in both.items() if name not in names}
     return {**both, **own}
+
+
+@contextmanager
+def told_of_b() -> Iterator[None]:
+    """Errors inside say that they are B's, and name the options that change B alone."""
+
+    def own(text: str) -> str:
+        return re.sub(r"--(set|at|npus|slo)(?= )", r"--\1-b", text)
+
+    try:
+        yield
+    except SpecError as error:
+        raise SpecError(
+            [
+                replace(p, message=f"B: {own(p.message)}", hint=own(p.hint or "") or None)
+                for p in error.problems
+            ]
+        ) from error
 
 
 def check_different(differences: tuple[Figure, ...]) -> None:
