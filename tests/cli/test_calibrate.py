@@ -33,7 +33,7 @@ def test_a_report_says_before_after_and_how_sure(run, measured):
 
 def test_the_new_file_works(run, measured):
     result = run("calibrate", "m.csv", "-o", "mine.toml")
-    assert result.out.endswith("wrote mine.toml\n")
+    assert result.out.endswith("wrote mine.toml\n\nin effect with --hardware mine.toml\n")
     own = run("op", "dispatch", "--at", "ep=8,tokens_per_die=128", "--hardware", "./mine.toml")
     assert own.status == 0
     assert "of m.csv" in own.out
@@ -44,6 +44,7 @@ def test_engine_constants_go_beside_and_both_files_work(run, measured):
     constant = ("--constant", "engine.constants.step_overhead")
     result = run("calibrate", "m.csv", *constant, "-o", "mine.toml")
     assert "wrote mine.engine.toml" in result.out
+    assert "in effect with --hardware mine.toml --engine mine.engine.toml\n" in result.out
     at = ("--at", "ep=64,batch_per_die=4", "--format", "json")
     files = ("--hardware", "mine.toml", "--engine", "mine.engine.toml")
     tpot = json.loads(run("predict", "deepseek-r1-4k-256", *files, *at).out)["tpot_s"]

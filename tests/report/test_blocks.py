@@ -33,3 +33,21 @@ def test_a_narrow_table_is_split_and_every_part_names_its_rows():
     assert (first.header, second.header) == (("name", "time\n[ms]"), ("name", "source"))
     assert second.rows == [("a", "x|y"), ("bb", "z")]
     assert TABLE.split(80) == [Table(TABLE.header, TABLE.rows, TABLE.align)]
+
+
+def test_a_table_wider_than_a_page_is_split_and_stays_aligned():
+    names = ("hardware", *(f"column_{i}" for i in range(14)))
+    wide = Table(names, [("cloudmatrix384", *("1.5",) * 14), ("h800", *("10.0",) * 14)], "l" + "r" * 14)
+    assert wide.width > WIDTH
+    parts = [part.splitlines() for part in plain([wide]).split("\n\n")]
+    assert len(parts) == 2
+    for lines in parts:
+        assert len({len(line) for line in lines}) == 1 <= len(lines[0]) <= WIDTH
+        assert [line.split()[0] for line in lines] == ["hardware", "cloudmatrix384", "h800"]
+
+
+def test_a_first_column_that_no_split_makes_narrower_is_kept():
+    assert plain([Table(("a", "b"), [("x" * 130, "y")], "ll")]).splitlines() == [
+        "a" + " " * 131 + "b",
+        "x" * 130 + "  y",
+    ]

@@ -64,8 +64,9 @@ def calibrate(
     """Fit constants to measurements of your own.
 
     A file has the columns id, subject, at, quantity, value, unit, and may have
-    against, source. A subject is decode, prefill, caching, loading or `op NAME`;
-    at is what `cm384 predict` or `cm384 op` takes; times and rates in any unit.
+    against, source. A subject is decode, prefill, colocated, disaggregated,
+    caching, loading or `op NAME`; at is what `cm384 predict` or `cm384 op`
+    takes; times and rates in any unit.
 
     Constants start from the values of the machine and the engine, and stay there
     where the rows do not tell them. With -o, constants of the engine go to
@@ -93,8 +94,15 @@ def calibrate(
             )
             texts = own_files(case, found, output, measurements.name, today) if output else {}
     write_together(texts)
-    deliver(calibrate_report(found, [str(path) for path in texts]), form, None)
+    own = (
+        "" if output is None else " ".join(f"--{o} {path}" for o, path in zip(_TAKEN_BY, texts, strict=False))
+    )
+    deliver(calibrate_report(found, [str(path) for path in texts], own), form, None)
     return ExitStatus.YES
+
+
+_TAKEN_BY = ("hardware", "engine")
+"""Options that take the files of a calibration, in the order in which they are written."""
 
 
 def _refuse_mixed(

@@ -124,7 +124,12 @@ def _plain_block(block: Block) -> str:
     widths = block.widths
     widths[-1] = min(widths[-1], max(8, WIDTH - sum(widths[:-1]) - 2 * len(widths[:-1])))
     widths[0] -= max(0, sum(widths) + 2 * len(widths[:-1]) - WIDTH)
-    return "\n".join(_line(part, widths, block.align) for line in lines for part in _folded(line, widths[0]))
+    folded = [part for line in lines for part in _folded(line, widths[0])]
+    if any(len(cells[0]) > widths[0] for cells in folded):
+        if len(parts := block.split(WIDTH)) > 1:
+            return "\n\n".join(map(_plain_block, parts))
+        folded, widths[0] = [*lines], block.widths[0]
+    return "\n".join(_line(part, widths, block.align) for part in folded)
 
 
 def _folded(cells: Sequence[str], width: int) -> list[Sequence[str]]:

@@ -10,8 +10,11 @@ from cm384model.report.report import Report, flat
 from cm384model.report.values import percent, with_unit
 
 
-def calibrate_report(found: Calibration, written: Sequence[str] = ()) -> Report:
-    """Constants before and after, errors before, after and on rows left out, stage by stage."""
+def calibrate_report(found: Calibration, written: Sequence[str] = (), own: str = "") -> Report:
+    """Constants before and after, errors before, after and on rows left out, stage by stage.
+
+    ``own`` are the options under which new files of the user's are in effect.
+    """
     stages, rows = len(found.stages), sum(len(stage.row_ids) for stage in found.stages)
     constants = [constant for stage in found.stages for constant in stage.constants]
     known = sum(constant.identified for constant in constants)
@@ -29,6 +32,8 @@ def calibrate_report(found: Calibration, written: Sequence[str] = ()) -> Report:
         blocks.append(f"no constant is fitted to {count} {rows_are}: {', '.join(found.unused_ids)}")
     if written:
         blocks.append("\n".join(f"wrote {path}" for path in written))
+    if own:
+        blocks.append(f"in effect with {own}")
     records = [
         {"stage": stage.stage, **flat(constant)} for stage in found.stages for constant in stage.constants
     ]
