@@ -15,18 +15,14 @@ def colocated_blocks(case: Case, result: PlanResult, words: str) -> list[Block]:
     best = result.colocated[0]
     at = ",".join(f"{name}={setting(value)}" for name, value in colocated_at(best).items())
     return [
+        *([_beside(result)] if result.plans else []),
         _table(case, result.colocated),
         "b: requests per die   mb: microbatches   MTP: draft tokens per step   TP: dies that share heads\n"
         "ETP: dies that split experts   tokens: prompt tokens of a prefill batch on one NPU",
-        "\n".join(
-            (
-                f"TPOT {interval(best.tpot_s_low, best.tpot_s_high, 's')}, requests/s "
-                f"{interval(best.requests_per_s_low, best.requests_per_s_high, '-')} in 80 of 100 cases; "
-                f"prefill takes {percent(best.prefill_share)} of the time, a step alone "
-                f"{with_unit(best.step_time_s, 's')}",
-                *([_beside(result)] if result.plans else []),
-            )
-        ),
+        f"TPOT {interval(best.tpot_s_low, best.tpot_s_high, 's')}, requests/s "
+        f"{interval(best.requests_per_s_low, best.requests_per_s_high, '-')} in 80 of 100 cases; "
+        f"prefill takes {percent(best.prefill_share)} of the time, a step alone "
+        f"{with_unit(best.step_time_s, 's')}",
         "why colocated plan 1:",
         Command(f"cm384 explain {words} --phase colocated --at {at}{asked(case, best.ep)}"),
     ]
@@ -37,7 +33,7 @@ def _beside(result: PlanResult) -> str:
     one, other = result.colocated[0], result.plans[0]
     change = one.requests_per_s / other.requests_per_s - 1
     return (
-        f"beside pools apart: {significant(one.requests_per_s)} against "
+        f"instances that do both beside pools apart: {significant(one.requests_per_s)} against "
         f"{significant(other.requests_per_s)} requests/s ({change:+.1%}), TPOT "
         f"{with_unit(one.tpot_s, 's')} against {with_unit(other.tpot_s, 's')}, TTFT "
         f"{with_unit(one.ttft_s, 's')} against {with_unit(other.ttft_s, 's')}"
