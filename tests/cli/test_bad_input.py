@@ -21,7 +21,10 @@ CASES = {
     "limit of the wrong unit": (("plan", WORKLOAD, "--slo", "tpot=50GB"), "measures bytes, not a time"),
     "limit of zero": (("plan", WORKLOAD, "--slo", "tpot=0ms"), "tpot = 0ms is out of bounds"),
     "unknown limit": (("plan", WORKLOAD, "--slo", "tpto=50ms"), "Did you mean 'tpot'?"),
-    "too many npus": (("plan", WORKLOAD, "--npus", "385"), "cloudmatrix384 has 384 NPUs"),
+    "too many npus": (
+        ("plan", WORKLOAD, "--npus", "385"),
+        "cloudmatrix384 has 384 NPUs; --set cluster.supernodes=2 makes it 768",
+    ),
     "no npus": (("plan", WORKLOAD, "--npus", "0"), "npus = 0 is out of bounds"),
     "npus no number": (("plan", WORKLOAD, "--npus", "many"), "--npus = 'many' is not a whole number"),
     "top of zero": (("plan", WORKLOAD, "--top", "0"), "top = 0 is out of bounds"),

@@ -47,6 +47,12 @@ def test_a_rate_that_nothing_serves_is_no_plan(run):
     assert result.status == 1
     assert result.err.startswith("infeasible: rate: ")
     assert result.err.count("hint: ") == 1
+    assert result.err.endswith("/s or more NPUs\n")
+    whole = run("plan", WORKLOAD, "--npus", "384", "--objective", "npus", "--rate", "1000/s")
+    assert " or a larger machine, such as one of cluster.supernodes=" in whole.err
+    few = run(*SMALL, "--objective", "npus", "--rate", "100/s")
+    npus = few.err.split(" or --npus ")[1].strip()
+    assert answer(run, "--objective", "npus", "--rate", "100/s", "--npus", npus)["plans"]
 
 
 def test_spare_nodes(run):

@@ -88,7 +88,7 @@ def why_infeasible(case: Case, problem: Problem, decode: Explored, prefill: Expl
             _more_npus(case, request) or f"try --npus {decode_npus + prefill_npus + _spare(case, request)}",
         )
     if request.rate is not None:
-        missed = _rate_missed(problem)
+        missed = _rate_missed(case, problem)
         if missed is not None:
             return missed
     for name in ("tpot", "ttft", "e2e"):
@@ -181,15 +181,22 @@ def _more_npus(case: Case, request: Request) -> str:
     return f"try --npus {int(found.npus[0]) + spare}"
 
 
-def _rate_missed(problem: Problem) -> Infeasible | None:
+def _rate_missed(case: Case, problem: Problem) -> Infeasible | None:
     """Whether the rate is what no plan within the NPUs can serve under the limits."""
+    hardware, rate = case.hardware, problem.request.rate or 0.0
     most = best_pools(replace(problem, request=replace(problem.request, objective="throughput", top=1)))
     if not len(most):
         return None
+    more = _more_npus(case, problem.request).removeprefix("try ")
+    if not more and problem.npus + _spare(case, problem.request) < hardware.total_npus:
+        more = "more NPUs"
+    elif not more and hardware.cluster is not None:
+        supernodes = int(np.ceil(rate / most.rate[0] * hardware.supernodes))
+        more = f"a larger machine, such as one of cluster.supernodes={supernodes}"
     return Infeasible(
-        f"rate: no plan within {problem.npus} NPUs serves {problem.request.rate:g} requests/s",
+        f"rate: no plan within {problem.npus} NPUs serves {rate:g} requests/s",
         f"the most is {most.rate[0]:.4g} requests/s",
-        f"try --rate {_rounded_down(float(most.rate[0]))}/s or more NPUs",
+        f"try --rate {_rounded_down(float(most.rate[0]))}/s" + (f" or {more}" if more else ""),
     )
 
 

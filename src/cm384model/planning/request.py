@@ -144,7 +144,7 @@ def plan_request(
     counts = {"npus": npus, "top": top, "spare_nodes": spare_nodes, "cache_nodes": cache_nodes}
     for name, count in counts.items():
         check(count is None or count == int(count), f"{name} = {count} is out of bounds", "a whole number")
-    check(1 <= npus <= total, f"npus = {npus} is out of bounds", f"{case.hardware.name} has {total} NPUs")
+    check(1 <= npus <= total, f"npus = {npus} is out of bounds", case.hardware.said_to_have(int(npus)))
     check(top >= 1, f"top = {top} is out of bounds", "at least 1")
     check(
         spare_nodes == 0 or 0 < spare_nodes < npus // node,

@@ -317,7 +317,7 @@ def _limit(question: Question, npus: int | None, ep: int | None) -> int:
     hardware = question.case.hardware
     total, dies_per_npu = int(hardware.total_npus), int(hardware.dies_per_npu)
     if npus is not None and not 1 <= npus <= total:
-        raise SpecError.of(f"npus = {npus} is out of bounds", f"{hardware.name} has {total} NPUs")
+        raise SpecError.of(f"npus = {npus} is out of bounds", hardware.said_to_have(npus))
     dies = (npus or total) * dies_per_npu
     if ep is not None and ep > dies:
         raise SpecError.of(f"ep = {ep} is more than the {dies} dies of {npus} NPUs", "give one of the two")

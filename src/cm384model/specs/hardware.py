@@ -192,6 +192,14 @@ class Hardware(Spec):
         """Packages of the machine."""
         return self.total_nodes * self.node.npus.si
 
+    def said_to_have(self, npus: int) -> str:
+        """How many packages there are, and the setting under which there are at least ``npus``."""
+        one, said = int(self.total_npus // self.supernodes), f"{self.name} has {self.total_npus:g} NPUs"
+        if self.cluster is None or npus <= self.total_npus:
+            return said
+        supernodes = -(-npus // one)
+        return f"{said}; --set cluster.supernodes={supernodes} makes it {supernodes * one}"
+
     @property
     def total_cpus(self) -> Any:
         """CPUs of the machine."""
