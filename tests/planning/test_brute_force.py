@@ -222,7 +222,7 @@ def combinations(lengths, axes, request, caches=None):
                     prefill.append((each, capacity, carried, nodes, prompts, *times))
     rows = []
     for d_npus, load, tpot, after in decode:
-        budget = min(slo.ttft, slo.e2e - output_len * tpot) - after
+        budget = min(slo.ttft, slo.e2e - (output_len - 1) * tpot) - after
         if budget < 0:
             continue
         by_concurrency = request.max_concurrency / (output_len * tpot)

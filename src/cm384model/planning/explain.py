@@ -149,7 +149,7 @@ def _quickest(problem: Problem, rate: float) -> dict[str, np.ndarray] | None:
     delay = np.concatenate([[np.inf], stairs.delay])
     left = problem.npus - instances * d.npus[rows]
     ttft = delay[np.searchsorted(stairs.npus, left, side="right")] + d.transfer[rows] + d.delay[rows]
-    e2e = ttft + problem.output_len * d.tpot[rows]
+    e2e = ttft + (problem.output_len - 1) * d.tpot[rows]
     kept = np.isfinite(ttft) & (ttft <= slo.ttft) & (e2e <= slo.e2e)
     if not kept.any():
         return None

@@ -56,7 +56,7 @@ class Problem:
         """What is left of TTFT for queueing and prefill beside each decode option. [s]"""
         slo, decode = self.request.slo, self.decode
         after = decode.transfer[rows] + decode.delay[rows]
-        limit = np.minimum(slo.ttft, slo.e2e - self.output_len * decode.tpot[rows])
+        limit = np.minimum(slo.ttft, slo.e2e - (self.output_len - 1) * decode.tpot[rows])
         left: np.ndarray = limit - after
         return left
 

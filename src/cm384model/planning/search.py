@@ -238,7 +238,7 @@ def plans_of(case: Case, problem: Problem, pools: Pools) -> tuple[Plan, ...]:
             tpot_s=tpot,
             ttft_s=ttft,
             ttft_p95_s=float(ttft_p95[row]),
-            e2e_s=ttft + problem.output_len * tpot,
+            e2e_s=ttft + (problem.output_len - 1) * tpot,
             tpot_slack_s=problem.request.slo.tpot - tpot,
             ttft_slack_s=problem.request.slo.ttft - ttft,
             kv_transfer_s=float(problem.decode.transfer[int(pools.decode[row])]),
