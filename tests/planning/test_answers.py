@@ -134,6 +134,7 @@ def test_a_point_of_the_frontier_is_the_plan_at_its_tpot(case, coarse):
         ("32:32:8", "number", ["32"]),
         ("1K:4K:1K", "tokens", ["1024", "2048", "3072", "4096"]),
         ("20/s:60/s:20/s", "request_rate", ["20/s", "40/s", "60/s"]),
+        ("20ms,50ms,0.2s", "time", ["20ms", "50ms", "0.2s"]),
     ],
 )
 def test_a_range_is_its_values_with_both_ends(text, dimension, values):
@@ -151,6 +152,7 @@ def test_a_range_is_its_values_with_both_ends(text, dimension, values):
         ("10:50:5", "needs a unit"),
         ("10ms:50GB:5ms", "measures bytes"),
         ("a:b:c", "is not a value"),
+        ("10ms,20", "needs a unit"),
     ],
 )
 def test_a_faulty_range_is_one_error(text, said):

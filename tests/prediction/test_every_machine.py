@@ -162,6 +162,7 @@ def test_a_format_that_a_machine_lacks_is_refused_with_those_it_has(case, machin
         )
         with pytest.raises(SpecError, match=f"{machine.name} has no product in {word}") as caught:
             predict_decode(here, {"ep": sizes(machine)[0], "batch_per_die": 1})
+        assert ("only the peak" in str(caught.value)) == bool(machine.flop_rate(word) > 0)
         hint = caught.value.problems[0].hint
         assert all(format_ in hint for format_ in known)
         assert "--set model.precision.weights=" in hint

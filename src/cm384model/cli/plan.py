@@ -160,7 +160,8 @@ def plan(
         str | None,
         typer.Option(
             metavar="NAME=A:B:STEP",
-            help="Plan once per value of a limit, npus, cache_nodes or any number: tpot=10ms:50ms:5ms.",
+            help="Plan once per value of a limit, npus, cache_nodes or any number: tpot=10ms:50ms:5ms "
+            "or tpot=20ms,50ms.",
             show_default=False,
         ),
     ] = None,

@@ -80,16 +80,21 @@ def variants(case: Case, vary: str, slo: Mapping[str, Any] | str | None) -> list
 
 
 def steps(text: str, dimension: Dimension) -> list[str]:
-    """Values from ``A:B:STEP``, all in the unit of their own, ends included.
+    """Values from ``A:B:STEP``, all in the unit of their own, ends included; or those of ``A,B,C``.
 
     Raises
     ------
     SpecError
         If a part has no value of the dimension, the step is not above zero, or there are too many.
     """
+    if "," in text:
+        listed = text.split(",")
+        for value in listed:
+            parse_value(value, dimension)
+        return listed
     parts = text.split(":")
     if len(parts) != 3:
-        raise SpecError.of(f"'{text}' is no range", "START:STOP:STEP, for example 10ms:50ms:5ms")
+        raise SpecError.of(f"'{text}' is no range", "START:STOP:STEP or A,B,C, for example 10ms:50ms:5ms")
     start, stop, step = (parse_value(part, dimension) for part in parts)
     if step <= 0 or stop < start:
         raise SpecError.of(f"'{text}' is an empty range", "a stop above the start and a step above 0")

@@ -190,7 +190,8 @@ def _reach(case: Case, sizes: list[int]) -> Iterator[str]:
     beyond = sorted({dies for dies in sizes if dies > domain})
     if beyond and scales_out(case.hardware):
         shown = ", ".join(f"EP{dies}" for dies in beyond)
-        yield f"{shown} spans scale-up networks of {domain} dies; predict needs scale_out=yes"
+        spans = "spans" if len(beyond) == 1 else "span"
+        yield f"{shown} {spans} scale-up networks of {domain} dies; predict needs scale_out=yes"
 
 
 def instance_capacity(question: Question, dies: int) -> InstanceCapacity:

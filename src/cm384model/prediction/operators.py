@@ -95,10 +95,12 @@ def precisions_of(hardware: Hardware) -> list[str]:
 
 
 def no_product(hardware: Hardware, precision: str, settings: str = "") -> SpecError:
-    """The error of a product in a format that a machine does not have."""
+    """The error of a product in a format of which the data file of a machine has no kernel."""
     known = ", ".join(precisions_of(hardware))
+    peak = np.all(hardware.flop_rate(precision) > 0)
     return SpecError.of(
-        f"{hardware.name} has no product in {precision}",
+        f"{hardware.name} has no product in {precision}"
+        + (" in its data file, only the peak" if peak else ""),
         f"it has {known or 'none'}" + (f": {settings}, or import a model in one of them" if settings else ""),
     )
 

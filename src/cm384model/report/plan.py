@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 
 from cm384model.planning.layouts import PLAIN
@@ -282,7 +281,7 @@ def _help(result: PlanResult) -> str:
         "mixed decode sizes": _mixed(result.mixed),
         "weakest inputs, requests/s": weakest,
     }
-    return "\n".join(_wrapped(f"{name}: {text}") for name, text in lines.items() if text)
+    return "\n".join(f"{name}: {text}" for name, text in lines.items() if text)
 
 
 def _mixed(mixed: MixedPools | None) -> str:
@@ -293,10 +292,6 @@ def _mixed(mixed: MixedPools | None) -> str:
         f"{decode} beside {mixed.prefill_instances} prefill instances, {mixed.npus} NPUs: "
         f"{significant(mixed.requests_per_s)} requests/s ({mixed.requests_per_s_change:+.1%})"
     )
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, 118, subsequent_indent="    ")
 
 
 def _frontier(result: PlanResult) -> Table:
