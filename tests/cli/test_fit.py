@@ -138,3 +138,8 @@ def test_an_unknown_workload(run):
     result = run("fit", "deepseek-r1-4k-265")
     assert (result.status, result.out) == (2, "")
     assert "Did you mean 'deepseek-r1-4k-256'?" in result.err
+
+
+def test_instances_beyond_one_network_are_named(run):
+    result = run("fit", WORKLOAD, "--hardware", "atlas-800i-a3")
+    assert "note: EP22, EP32 span scale-up networks of 16 dies; predict needs scale_out=yes" in result.out
