@@ -36,13 +36,19 @@ EVERY = pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 def test_more_of_anything_never_serves_less(case, coarse, request_):
     result = plan_case(case, request_)
     names = list(marginal.changes(case, request_))
-    assert sorted(m.change for m in result.marginals) == sorted(names)
-    assert {
-        m.change: m.requests_per_s_change for m in result.marginals if m.requests_per_s_change < -1e-6
-    } == {}
+    more = {m.change: m.requests_per_s_change for m in result.marginals if m.change != "no context cache"}
+    assert sorted(more) == sorted(names)
+    assert {name: change for name, change in more.items() if change < -1e-6} == {}
     changes = [m.requests_per_s_change for m in result.marginals]
     assert changes == sorted(changes, reverse=True)
     assert result.binding in {"npus", "tpot", "ttft", "e2e", "concurrency", "hbm"}
+
+
+def test_a_share_of_reuse_that_costs_more_than_it_saves_is_told(case, coarse):
+    for reuse, pays in ((0.05, False), (0.8, True)):
+        result = plan_case(case, Request(64, Slo(0.05, 5.0), reuse=reuse))
+        (without,) = [m for m in result.marginals if m.change == "no context cache"]
+        assert (without.requests_per_s_change < 0) == pays
 
 
 def test_a_limit_that_was_asked_for_can_bind(case, coarse):

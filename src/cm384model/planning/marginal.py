@@ -73,12 +73,16 @@ def changes(case: Case, request: Request) -> dict[str, Change]:
 
 
 def cache_changes(plan: Plan) -> dict[str, Change]:
-    """One node of DRAM more and one less, beside the pool of a plan that has one."""
+    """One node of DRAM more and one less where a plan sizes its cache; none where a share is given."""
     if plan.cache is None:
-        return {}
+        return {"no context cache": _no_cache} if plan.prefill.reuse else {}
     nodes = plan.cache.nodes
     found = {"cache node +1": _cache_nodes(max(nodes + 1, plan.cache.limit_nodes), plan)}
     return found | ({"cache node -1": _cache_nodes(nodes - 1, plan)} if nodes else {})
+
+
+def _no_cache(case: Case, request: Request, npus: int) -> tuple[Case, Request, int]:
+    return case, replace(request, reuse=0.0), npus
 
 
 def _cache_nodes(nodes: int, plan: Plan) -> Change:
