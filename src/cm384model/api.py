@@ -70,6 +70,7 @@ def predict(
     *,
     phase: Served = "decode",
     at: At,
+    model: Name | None = None,
     hardware: Name | None = None,
     engine: Name | None = None,
     settings: Iterable[str] = (),
@@ -84,7 +85,7 @@ def predict(
         Which half of serving, or both on the same dies.
     at : mapping, str or iterable of str
         The deployment: ``{"ep": 320, "batch_per_die": 48}`` or ``"ep=320,batch_per_die=48"``.
-    hardware, engine : name or path, optional
+    model, hardware, engine : name or path, optional
         Defaults: the workload's own, else CloudMatrix384 and CloudMatrix-Infer.
     settings : iterable of str
         ``PATH=VALUE`` changes to any number.
@@ -99,7 +100,7 @@ def predict(
     SpecError
         For unknown names, faulty files and values out of bounds.
     """
-    case = _case(workload, hardware, engine, settings)
+    case = _case(workload, settings, model=model, hardware=hardware, engine=engine)
     if phase == "prefill":
         return with_prefill_interval(case, at, predict_prefill(case, at))
     if phase == "colocated":
@@ -115,6 +116,7 @@ def op(
     *,
     at: At = (),
     workload: Name | Case = DEFAULT_WORKLOAD,
+    model: Name | None = None,
     hardware: Name | None = None,
     engine: Name | None = None,
     settings: Iterable[str] = (),
@@ -126,7 +128,7 @@ def op(
     SpecError
         For an unknown operator, unknown names and values out of bounds.
     """
-    case = _case(workload, hardware, engine, settings)
+    case = _case(workload, settings, model=model, hardware=hardware, engine=engine)
     return with_operator_interval(case, at, predict_operator(case, name, at))
 
 
@@ -155,6 +157,7 @@ def plan(
     frontier: bool = False,
     mixed: bool = False,
     progress: Progress | None = None,
+    model: Name | None = None,
     hardware: Name | None = None,
     engine: Name | None = None,
     settings: Iterable[str] = (),
@@ -213,7 +216,7 @@ def plan(
         Whether to look for decode instances of different sizes too.
     progress : callable, optional
         Told the share of the decode space that is behind.
-    hardware, engine, settings
+    model, hardware, engine, settings
         As in `predict`.
 
     Returns
@@ -226,7 +229,7 @@ def plan(
     SpecError
         For bad input; an infeasible plan is an answer and no error.
     """
-    case = _case(workload, hardware, engine, settings)
+    case = _case(workload, settings, model=model, hardware=hardware, engine=engine)
     request = plan_request(
         case,
         npus=npus,
@@ -324,6 +327,7 @@ def fit(
     phase: Phase = "decode",
     at: At = (),
     npus: int | None = None,
+    model: Name | None = None,
     hardware: Name | None = None,
     engine: Name | None = None,
     settings: Iterable[str] = (),
@@ -340,7 +344,7 @@ def fit(
         As in `predict`; whatever is not given is left open.
     npus : int, optional
         NPUs at hand for one instance; by default all of the machine. [-]
-    hardware, engine, settings
+    model, hardware, engine, settings
         As in `predict`.
 
     Raises
@@ -350,13 +354,14 @@ def fit(
     """
     from cm384model.prediction.capacity import fit_case
 
-    return fit_case(_case(workload, hardware, engine, settings), phase, at, npus)
+    return fit_case(_case(workload, settings, model=model, hardware=hardware, engine=engine), phase, at, npus)
 
 
 def calibrate(
     measurements: str | Path | None = None,
     *,
     workload: Name | Case = DEFAULT_WORKLOAD,
+    model: Name | None = None,
     hardware: Name | None = None,
     engine: Name | None = None,
     stages: Sequence[str] = (),
@@ -392,7 +397,7 @@ def calibrate(
 
     if measurements is None:
         return shipped_calibration(stages, left_out=leave_one_out, tell=tell)
-    case = _case(workload, hardware, engine, ())
+    case = _case(workload, hardware=hardware, engine=engine)
     rows = read_measurements(Path(measurements), case)
     return own_calibration(case, rows, stages, only=constants, left_out=leave_one_out, tell=tell)
 
@@ -425,7 +430,7 @@ def compare(
     """
     from cm384model.prediction.compare import check_different, compare_predictions, merged_at, told_of_b
 
-    first, second = _case(a, None, None, ()), _case(b, None, None, ())
+    first, second = _case(a), _case(b)
     own = predict(first, phase=phase, at=at)
     with told_of_b():
         other = predict(second, phase=phase, at=merged_at(phase, at, at_b))
@@ -463,7 +468,7 @@ def compare_plans(
     from cm384model.planning.request import given_limits
     from cm384model.prediction.compare import check_different, told_of_b
 
-    first, second = _case(a, None, None, ()), _case(b, None, None, ())
+    first, second = _case(a), _case(b)
     own = plan(first, npus=npus, slo=slo, top=1)
     with told_of_b():
         limits = given_limits(slo) | given_limits(slo_b)
@@ -473,7 +478,7 @@ def compare_plans(
     return found
 
 
-def _case(workload: Name | Case, hardware: Name | None, engine: Name | None, settings: Iterable[str]) -> Case:
+def _case(workload: Name | Case, settings: Iterable[str] = (), **files: Name | None) -> Case:
     if isinstance(workload, Case):
         return workload
-    return load_case(workload, hardware=hardware, engine=engine, settings=settings)
+    return load_case(workload, settings=settings, **files)

@@ -69,6 +69,17 @@ def compare(
         str | None,
         typer.Option("--slo-b", metavar="NAME=TIME,...", help="The same for B alone.", show_default=False),
     ] = None,
+    model: options.ModelOption = None,
+    model_b: Annotated[
+        str | None,
+        typer.Option(
+            "--model-b",
+            metavar="NAME|FILE",
+            help="The same for B alone.",
+            autocompletion=options.complete("model"),
+            show_default=False,
+        ),
+    ] = None,
     hardware: options.HardwareOption = None,
     hardware_b: Annotated[
         str | None,
@@ -119,10 +130,11 @@ def compare(
 
     of_plans = {"--npus": npus, "--npus-b": npus_b, "--slo": slo, "--slo-b": slo_b}
     _check(plan, {"--at": at, "--at-b": at_b} if plan else of_plans)
-    case_a = api.load_case(a, hardware=hardware, engine=engine, settings=settings or ())
+    case_a = api.load_case(a, model=model, hardware=hardware, engine=engine, settings=settings or ())
     with told_of_b():
         case_b = api.load_case(
             b or a,
+            model=model_b or model,
             hardware=hardware_b or hardware,
             engine=engine_b or engine,
             settings=[*(settings or ()), *(settings_b or ())],

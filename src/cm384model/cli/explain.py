@@ -24,6 +24,7 @@ def explain(
     ] = False,
     phase: options.ServedOption = "decode",
     at: options.AtOption = None,
+    model: options.ModelOption = None,
     hardware: options.HardwareOption = None,
     engine: options.EngineOption = None,
     form: options.FormatOption = None,
@@ -46,7 +47,7 @@ def explain(
         raise SpecError.of(
             f"'{term}' and --sensitivity do not go together", "--sensitivity looks at the whole"
         )
-    case = api.load_case(workload, hardware=hardware, engine=engine, settings=settings or ())
+    case = api.load_case(workload, model=model, hardware=hardware, engine=engine, settings=settings or ())
     if sensitivity:
         from cm384model.evidence.sensitivity import sensitivity as effects
         from cm384model.report.sensitivity import sensitivity_report
@@ -55,7 +56,7 @@ def explain(
         deliver(sensitivity_report(case, found), form, output)
         return _status(found.reasons)
     explanation = explained(case, cast(Phase, phase), at or (), term)
-    words = options.case_words(workload, hardware, engine, settings)
+    words = options.case_words(workload, model=model, hardware=hardware, engine=engine, settings=settings)
     command = f"cm384 explain {words} --phase {phase} --at {shlex.quote(','.join(at or ()))}"
     deliver(explain_report(case, explanation, command), form, output)
     return _status(explanation.reasons)

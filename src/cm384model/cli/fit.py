@@ -31,6 +31,7 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    model: options.ModelOption = None,
     hardware: options.HardwareOption = None,
     engine: options.EngineOption = None,
     form: options.FormatOption = None,
@@ -55,7 +56,7 @@ def fit(
     from cm384model.prediction.capacity import Phase
     from cm384model.report.fit import fit_report
 
-    case = api.load_case(workload, hardware=hardware, engine=engine, settings=settings or ())
+    case = api.load_case(workload, model=model, hardware=hardware, engine=engine, settings=settings or ())
     result = api.fit(case, phase=cast(Phase, phase), at=at or (), npus=npus)
     deliver(fit_report(case, result), form, output)
     if result.infeasible is None:

@@ -30,6 +30,7 @@ def op(
             autocompletion=options.complete("workload"),
         ),
     ] = "deepseek-r1-4k-256",
+    model: options.ModelOption = None,
     hardware: options.HardwareOption = None,
     engine: options.EngineOption = None,
     form: options.FormatOption = None,
@@ -46,6 +47,6 @@ def op(
     from cm384model import api
     from cm384model.report.op import op_report
 
-    case = api.load_case(workload, hardware=hardware, engine=engine, settings=settings or ())
+    case = api.load_case(workload, model=model, hardware=hardware, engine=engine, settings=settings or ())
     deliver(op_report(case, api.op(name, at=at or (), workload=case)), form, output)
     return ExitStatus.YES

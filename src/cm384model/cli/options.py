@@ -60,6 +60,16 @@ Workload = Annotated[
         show_default=False,
     ),
 ]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME|FILE",
+        help="Model; by default the workload's.",
+        autocompletion=complete("model"),
+        show_default=False,
+    ),
+]
 HardwareOption = Annotated[
     str | None,
     typer.Option(
@@ -135,10 +145,17 @@ OutputOption = Annotated[
 ]
 
 
-def case_words(workload: str, hardware: str | None, engine: str | None, settings: list[str] | None) -> str:
+def case_words(
+    workload: str,
+    *,
+    model: str | None,
+    hardware: str | None,
+    engine: str | None,
+    settings: list[str] | None,
+) -> str:
     """What chooses a case, as it would be typed again."""
     words = [workload]
-    words += ["--hardware", hardware] if hardware else []
-    words += ["--engine", engine] if engine else []
+    for option, value in (("--model", model), ("--hardware", hardware), ("--engine", engine)):
+        words += [option, value] if value else []
     words += [word for setting in settings or () for word in ("--set", setting)]
     return shlex.join(words)

@@ -13,6 +13,7 @@ from cm384model.cli.exit_status import ExitStatus
 
 def plan(
     workload: options.Workload,
+    model: options.ModelOption = None,
     hardware: options.HardwareOption = None,
     engine: options.EngineOption = None,
     npus: Annotated[
@@ -183,7 +184,7 @@ def plan(
     from cm384model import api
     from cm384model.report.plan import plan_report, vary_report
 
-    words = options.case_words(workload, hardware, engine, settings)
+    words = options.case_words(workload, model=model, hardware=hardware, engine=engine, settings=settings)
     asked: dict[str, Any] = {
         "npus": npus,
         "slo": slo,
@@ -205,7 +206,7 @@ def plan(
         "serving": serving,
         "layouts": layouts,
     }
-    case = api.load_case(workload, hardware=hardware, engine=engine, settings=settings or ())
+    case = api.load_case(workload, model=model, hardware=hardware, engine=engine, settings=settings or ())
     if vary is not None:
         varied = api.vary_plan(case, vary, **asked)
         deliver(vary_report(case, varied), form, output)

@@ -12,6 +12,7 @@ def predict(
     workload: options.Workload,
     phase: options.ServedOption = "decode",
     at: options.AtOption = None,
+    model: options.ModelOption = None,
     hardware: options.HardwareOption = None,
     engine: options.EngineOption = None,
     form: options.FormatOption = None,
@@ -32,7 +33,7 @@ def predict(
     from cm384model.prediction.fit import nearest_fit
     from cm384model.report.predict import predict_report
 
-    case = api.load_case(workload, hardware=hardware, engine=engine, settings=settings or ())
+    case = api.load_case(workload, model=model, hardware=hardware, engine=engine, settings=settings or ())
     result = api.predict(case, phase=cast(Phase, phase), at=at or ())
     deliver(predict_report(case, result), form, output)
     if result.feasible:

@@ -125,6 +125,7 @@ def sweep(
             show_default=False,
         ),
     ] = None,
+    model: options.ModelOption = None,
     hardware: options.HardwareOption = None,
     engine: options.EngineOption = None,
     settings: options.SettingsOption = None,
@@ -145,6 +146,7 @@ def sweep(
         "workload": workload,
         "grid": _axes(grid or ()),
         "phase": phase,
+        "model": model,
         "hardware": hardware,
         "engine": engine,
         "settings": settings,
@@ -187,7 +189,7 @@ def _merged(given: dict[str, Any], spec: Path | None) -> dict[str, Any]:
     saved = load_sweep(spec)
     merged = {
         name: getattr(saved, name)
-        for name in ("workload", "phase", "hardware", "engine", "slo", "keep", "columns")
+        for name in ("workload", "phase", "model", "hardware", "engine", "slo", "keep", "columns")
     }
     merged |= {name: value for name, value in given.items() if value is not None}
     merged["grid"] = axis_texts(saved.grid) | given["grid"]
@@ -205,8 +207,9 @@ def _command(wanted: Wanted, output: Path) -> str:
     words += [word for name, text in wanted.grid.items() for word in ("--grid", f"{name}={text}")]
     words += [word for item in wanted.at for word in ("--at", item)]
     words += [word for item in wanted.settings for word in ("--set", item)]
-    for name, value in (("--hardware", wanted.hardware), ("--engine", wanted.engine), ("--slo", wanted.slo)):
-        words += [name, value] if value else []
+    for name in ("model", "hardware", "engine", "slo"):
+        value = getattr(wanted, name)
+        words += [f"--{name}", value] if value else []
     if wanted.columns:
         words += [
             "--columns",

@@ -197,7 +197,7 @@ def _result(
     return PlanResult(
         feasible=bool(plans),
         reasons=() if infeasible is None else (infeasible.constraint,),
-        workload=case.workload.name,
+        workload=case.name,
         hardware=case.hardware.name,
         engine=case.engine.name,
         model=case.model.name,

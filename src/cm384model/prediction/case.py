@@ -35,6 +35,12 @@ class Case:
     workload: Workload
 
     @property
+    def name(self) -> str:
+        """The workload, and the model where it is not the workload's own."""
+        own = Path(self.workload.model).name.removesuffix(".toml") == self.model.name
+        return self.workload.name if own else f"{self.model.name} at {self.workload.name}"
+
+    @property
     def system(self) -> System:
         """The machine with the engine and the model on it."""
         return System(self.hardware, self.engine, self.model)

@@ -16,6 +16,7 @@ class SweepFile(Section):
 
     workload: str | None = None
     phase: str | None = None
+    model: str | None = None
     hardware: str | None = None
     engine: str | None = None
     slo: str | None = None

@@ -12,7 +12,6 @@ import numpy as np
 from cm384model.prediction.case import Case, load_case
 from cm384model.specs.deployment import Field, read_at
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
-from cm384model.specs.load import load_model
 from cm384model.specs.overrides import apply_overrides, locate, settable_paths
 from cm384model.specs.quantity import Quantity
 from cm384model.specs.spec import Spec, node_at
@@ -72,6 +71,7 @@ class Wanted:
     workload: str
     grid: Mapping[str, str]
     phase: str = "decode"
+    model: str | None = None
     hardware: str | None = None
     engine: str | None = None
     settings: Sequence[str] = ()
@@ -161,8 +161,8 @@ def _words(name: str, text: str) -> list[str]:
 
 
 def _check_files(wanted: Wanted, files: Mapping[str, list[str]]) -> None:
-    for name, given in (("hardware", wanted.hardware), ("engine", wanted.engine)):
-        if name in files and given is not None:
+    for name in ("model", "hardware", "engine"):
+        if name in files and getattr(wanted, name) is not None:
             raise SpecError.of(f"{name} is an axis and given with --{name}", "give one of them")
     if "workload" in files and wanted.workload not in files["workload"]:
         raise SpecError.of(
@@ -176,16 +176,13 @@ def _cases(wanted: Wanted, files: Mapping[str, list[str]]) -> dict[tuple[str, ..
     cases = {}
     for combination in itertools.product(*files.values()):
         chosen = dict(zip(files, combination, strict=True))
-        case = load_case(
+        cases[combination] = load_case(
             chosen.get("workload", wanted.workload),
+            model=chosen.get("model", wanted.model),
             hardware=chosen.get("hardware", wanted.hardware),
             engine=chosen.get("engine", wanted.engine),
-            settings=() if "model" in chosen else wanted.settings,
+            settings=wanted.settings,
         )
-        if "model" in chosen:
-            specs = vars(case) | {"model": load_model(chosen["model"], workload=case.workload)}
-            case = Case(**apply_overrides(specs, wanted.settings))
-        cases[combination] = case
     return cases
 
 
