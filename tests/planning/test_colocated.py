@@ -161,3 +161,24 @@ def test_an_answer_that_is_no_says_why(slo):
     assert not result.feasible
     assert result.infeasible.constraint
     assert result.infeasible.hint.startswith("try ")
+
+
+def test_a_load_that_nothing_serves_is_said_as_such():
+    case = load_case("deepseek-r1-4k-256")
+    asked = {"npus": 32, "serving": "colocated", "slo": "tpot=10s,ttft=100s"}
+    missed = api.plan(case, objective="latency", rate=1e4, **asked).infeasible
+    assert missed.constraint == "rate: no colocated deployment within 32 NPUs serves 10000 requests/s"
+    most = float(missed.nearest.split()[3])
+    assert api.plan(case, objective="latency", rate=most * 0.99, **asked).feasible
+    few = api.plan(case, max_concurrency=0.5, **asked).infeasible
+    assert few.constraint.startswith("max_concurrency: 0.5 ")
+
+
+@pytest.mark.parametrize(("objective", "column"), [("npus", "npus"), ("latency", "tpot_s")])
+def test_plans_stand_beside_the_winner_by_the_objective(objective, column):
+    plans = api.plan(
+        "deepseek-r1-4k-256", npus=96, serving="colocated", objective=objective, rate=10, top=3
+    ).colocated
+    assert len(plans) == 3
+    for plan in plans:
+        assert plan.relative == getattr(plans[0], column) / getattr(plan, column) <= 1
