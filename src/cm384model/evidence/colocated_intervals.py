@@ -49,15 +49,15 @@ def colocated_residual(case: Case) -> float:
     return run_residual(case.engine.name)
 
 
-def with_colocated_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> PlanResult:
+def with_colocated_plan_intervals(case: Case, result: PlanResult) -> PlanResult:
     """Every colocated plan with intervals on TPOT and requests per second."""
-    plans = tuple(_colocated_plan_interval(case, plan, reuse) for plan in result.colocated)
+    plans = tuple(_colocated_plan_interval(case, plan) for plan in result.colocated)
     return replace(result, colocated=plans)
 
 
-def _colocated_plan_interval(case: Case, plan: ColocatedPlan, reuse: float) -> ColocatedPlan:
+def _colocated_plan_interval(case: Case, plan: ColocatedPlan) -> ColocatedPlan:
     case = case.with_kv_precision(plan.kv_precision)
-    found = colocated_uncertainty(case, colocated_at(plan, reuse))
+    found = colocated_uncertainty(case, colocated_at(plan))
     error, one = colocated_residual(case), found.nominal["requests_per_s"]
     rate = [end / one * plan.requests_per_s for end in found.interval("requests_per_s", error)]
     return replace(

@@ -340,6 +340,7 @@ def _plan(case: Case, request: Request, best: Row, rank: int, first: ColocatedPl
         concurrency=at["concurrency"] * at["instances"],
         relative=1.0,
         free_bytes=at["free"],
+        reuse=reuse_of(request),
     )
     return plan if first is None else replace(plan, relative=_relative(request, first, plan))
 
@@ -351,13 +352,13 @@ def _relative(request: Request, first: ColocatedPlan, plan: ColocatedPlan) -> fl
     return first.npus / plan.npus if request.objective == "npus" else first.tpot_s / plan.tpot_s
 
 
-def colocated_at(plan: ColocatedPlan, reuse: float = 0.0) -> dict[str, float]:
+def colocated_at(plan: ColocatedPlan) -> dict[str, float]:
     """One instance of a plan, as ``--at`` of the colocated phase takes it."""
     names = ("ep", "batch_per_die", "microbatches", "draft_tokens", "attention_tp", "expert_tp")
     at = {name: float(getattr(plan, name)) for name in (*names, "redundant_experts", "tokens_per_npu")}
     if plan.microbatches > 1:
         at["attention_aic_share"] = plan.attention_aic_share
-    return at | ({"reuse": reuse} if reuse else {})
+    return at | ({"reuse": plan.reuse} if plan.reuse else {})
 
 
 def _why(request: Request, found: list[Candidates], npus: int) -> Infeasible:
