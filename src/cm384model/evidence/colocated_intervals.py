@@ -23,6 +23,7 @@ def colocated_uncertainty(case: Case, at: At) -> Uncertainty:
     """Effects of every input on the quantities of an instance that prefills and decodes."""
     given = read_colocated(case, at)
     nominal = colocated_deployment(case, given).decode
+    given["attention_tp"] = nominal.attention_tp
     if nominal.microbatches > 1:
         given["attention_aic_share"] = nominal.attention_aic_share
 
