@@ -15,7 +15,6 @@ from cm384model.evidence.intervals import (
 from cm384model.planning.request import Layouts, Objective, Serving, plan_request
 from cm384model.planning.results import PlanResult
 from cm384model.planning.search import plan_case
-from cm384model.planning.space import reuse_of
 from cm384model.planning.walk import Progress
 from cm384model.prediction.case import DEFAULT_WORKLOAD, Case, load_case
 from cm384model.prediction.evaluate import predict_decode, predict_operator, predict_prefill
@@ -258,7 +257,7 @@ def plan(
         return result
     from cm384model.evidence.colocated_intervals import with_colocated_plan_intervals
 
-    return with_colocated_plan_intervals(case, result, reuse_of(request))
+    return with_colocated_plan_intervals(case, result)
 
 
 def vary_plan(case: Case, vary: str, **asked: Any) -> list[Varied]:

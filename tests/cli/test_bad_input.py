@@ -46,7 +46,8 @@ CASES = {
         ("predict", WORKLOAD, *AT, "--at", "kv_len=-4096"),
         "kv_len: '-4096' must be finite and not negative",
     ),
-    "length of zero": (("predict", WORKLOAD, *AT, "--at", "kv_len=0"), "a number of at least 1"),
+    "length of zero": (("predict", WORKLOAD, *AT, "--at", "kv_len=0"), "a number from 1 to 1e+12"),
+    "length without end": (("predict", WORKLOAD, *AT, "--at", "kv_len=1e300"), "a number from 1 to 1e+12"),
     "length that is no number": (
         ("predict", WORKLOAD, *AT, "--at", "kv_len=x"),
         "kv_len: 'x' is not a value",

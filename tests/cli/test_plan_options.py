@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from cm384model.planning import colocated, layouts, space
+from cm384model.specs.catalogue import data_root
 
 WORKLOAD = "deepseek-r1-4k-256"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -285,3 +286,29 @@ def test_a_plan_of_both_phases_by_one_input(run, monkeypatch):
 
 def csv_rows(text):
     return list(csv.DictReader(text.splitlines()))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--hardware", "b200", "--engine", "deepseek-h800", "--npus", "32", "--layouts", "all"),
+        ("--hardware", "atlas-800i-a2-910b4-1", "--npus", "128", "--scale-out", "--reuse", "0.5"),
+        ("--npus", "32", "--serving", "colocated", "--reuse", "0.5", "--kv-precision", "int8"),
+    ],
+    ids=["usual attention TP", "beyond one network", "colocated"],
+)
+def test_every_command_that_is_printed_runs_and_is_of_the_plan(run, tmp_path, options):
+    text = (data_root() / "workloads" / "qwen3-32b-4k-1k.toml").read_text(encoding="utf-8")
+    workload = tmp_path / "mine.toml"
+    workload.write_text(text.replace('"qwen3-32b"', '"llama-3.1-70b"'), encoding="utf-8")
+    asked = ("plan", str(workload), *options, "--slo", "tpot=60ms,ttft=20s")
+    printed = run(*asked).out.splitlines()
+    plan = json.loads(run(*asked, "--format", "json").out)
+    commands = [shlex.split(line)[1:] for line in printed if line.startswith("  cm384 explain")]
+    assert commands
+    for command in commands:
+        assert run(*command).status == 0
+        words = [word for word in command[1:] if word != "cache_load"]
+        found = json.loads(run("predict", *words, "--format", "json").out)
+        pool = plan["colocated"][0] if found["phase"] == "colocated" else plan["plans"][0][found["phase"]]
+        assert found["memory"]["free_bytes"] == pytest.approx(pool["free_bytes"], rel=1e-9)

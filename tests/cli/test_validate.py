@@ -118,3 +118,15 @@ def test_a_summary_by_nothing_known(run):
     result = run("validate", "--by", "modell")
     assert result.status == 2
     assert "Did you mean 'model'" in result.err
+
+
+def test_a_row_of_a_run_without_prompts_is_said_at_its_line(run, tmp_path):
+    rows = tmp_path / "mine.csv"
+    rows.write_text(
+        "id,subject,at,quantity,published,unit,band\n"
+        'a,colocated,"ep=16,concurrency=64",run_tokens_per_s_per_npu,100,tokens/s,0.1\n'
+    )
+    result = run("validate", "--rows", str(rows))
+    assert (result.status, result.out) == (2, "")
+    assert "a: a colocated deployment needs prompts" in result.err
+    assert f"{rows}:2:" in result.err

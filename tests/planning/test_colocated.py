@@ -17,6 +17,8 @@ from cm384model.planning.request import Request, Slo
 from cm384model.prediction.case import load_case
 from cm384model.prediction.colocated import colocated_serving
 from cm384model.prediction.evaluate_colocated import colocated_deployment, predict_colocated
+from cm384model.report.blocks import Command
+from cm384model.report.colocated_plan import colocated_blocks
 from cm384model.specs.load import load_model
 
 BATCHES, DRAFTS, SHARES, TOKENS = 3, 1, (1 / 3, 5 / 8), (128.0, 4096.0)
@@ -142,9 +144,10 @@ def test_the_winner_is_the_best_of_all_deployments(model, tps, expert_tps, seed)
         left = [c for c in left if c[4] != ep]
 
 
-def test_a_plan_is_what_prediction_says_of_it():
+@pytest.mark.parametrize("reuse", [0.0, 0.5])
+def test_a_plan_is_what_prediction_says_of_it(reuse):
     case = load_case("deepseek-r1-4k-256")
-    result = api.plan(case, npus=64, serving="both", top=2)
+    result = api.plan(case, npus=64, serving="both", top=2, reuse=reuse)
     assert result.plans
     for plan in result.colocated:
         found = predict_colocated(case, colocated_at(plan))
@@ -161,3 +164,32 @@ def test_an_answer_that_is_no_says_why(slo):
     assert not result.feasible
     assert result.infeasible.constraint
     assert result.infeasible.hint.startswith("try ")
+
+
+def test_a_load_that_nothing_serves_is_said_as_such():
+    case = load_case("deepseek-r1-4k-256")
+    asked = {"npus": 32, "serving": "colocated", "slo": "tpot=10s,ttft=100s"}
+    missed = api.plan(case, objective="latency", rate=1e4, **asked).infeasible
+    assert missed.constraint == "rate: no colocated deployment within 32 NPUs serves 10000 requests/s"
+    most = float(missed.nearest.split()[3])
+    assert api.plan(case, objective="latency", rate=most * 0.99, **asked).feasible
+    few = api.plan(case, max_concurrency=0.5, **asked).infeasible
+    assert few.constraint.startswith("max_concurrency: 0.5 ")
+
+
+@pytest.mark.parametrize(("objective", "column"), [("npus", "npus"), ("latency", "tpot_s")])
+def test_plans_stand_beside_the_winner_by_the_objective(objective, column):
+    plans = api.plan(
+        "deepseek-r1-4k-256", npus=96, serving="colocated", objective=objective, rate=10, top=3
+    ).colocated
+    assert len(plans) == 3
+    for plan in plans:
+        assert plan.relative == getattr(plans[0], column) / getattr(plan, column) <= 1
+
+
+def test_the_command_that_explains_a_plan_is_of_its_cache_and_its_reuse():
+    case = load_case("deepseek-r1-4k-256")
+    result = api.plan(case, npus=32, serving="colocated", reuse=0.5, kv_precisions=["int8"], top=1)
+    (command,) = (b.text for b in colocated_blocks(case, result, "W") if isinstance(b, Command))
+    assert command.startswith("cm384 explain W --set model.precision.kv=int8 --phase colocated --at ep=")
+    assert command.endswith(",reuse=0.5")

@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cm384model import api
 from cm384model.planning import search
 from cm384model.planning.request import Request, Slo
 from cm384model.prediction.capacity import fit_case
+from cm384model.prediction.case import load_case
 from cm384model.prediction.decode import decode_step
 from cm384model.prediction.evaluate import filled_decode, filled_prefill, predict_decode, predict_prefill
 from cm384model.prediction.operators import precisions_of
@@ -166,3 +168,9 @@ def test_a_format_that_a_machine_lacks_is_refused_with_those_it_has(case, machin
         hint = caught.value.problems[0].hint
         assert all(format_ in hint for format_ in known)
         assert "--set model.precision.weights=" in hint
+
+
+def test_the_dies_that_share_attention_stay_while_the_memory_of_a_die_varies():
+    case = load_case("qwen3-32b-4k-1k", hardware="ascend-950dt-32core", model="llama-3.1-70b")
+    found = api.predict(case, at={"ep": 160, "batch_per_die": 0.5, "scale_out": "yes"})
+    assert found.tpot_s_low < found.tpot_s < found.tpot_s_high

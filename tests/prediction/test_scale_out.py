@@ -54,6 +54,14 @@ def test_beyond_one_supernode_nothing_is_predicted_unasked(a2, two):
         assert not any("spans" in n for n in predict_decode(case, {"ep": domain, "batch_per_die": 8}).notes)
 
 
+def test_what_two_streams_exchange_is_told_at_their_best_split(a2):
+    at = {"ep": 16, "batch_per_die": 8, "microbatches": 2}
+    with pytest.raises(SpecError, match="spans 2") as caught:
+        predict_decode(a2, at)
+    (problem,) = caught.value.problems
+    assert problem.message in predict_decode(a2, at | ASKED).notes
+
+
 def test_an_engine_made_for_it_need_not_be_asked(case):
     h800 = replace(case, hardware=load_hardware("h800"), engine=load_engine("deepseek-h800"))
     precision = h800.model.precision.model_copy(update={"weights": "fp8", "activations": "fp8"})

@@ -316,7 +316,12 @@ def test_every_architecture_has_a_known_family_and_every_type_an_architecture():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "not valid JSON: "), ("[1]", "holds no JSON object"), ("", "not valid JSON: ")],
+    [
+        ("{", "not valid JSON: "),
+        ('{\n "a": 1,\n', "not valid JSON: "),
+        ("[1]", "holds no JSON object"),
+        ("", "not valid JSON: "),
+    ],
 )
 def test_a_file_that_is_no_config(tmp_path, text, message):
     path = tmp_path / "config.json"

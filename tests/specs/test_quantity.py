@@ -34,7 +34,7 @@ def test_accepts_integers_and_whole_provenance():
     assert made.alternatives[0].value == 2.0
 
 
-@pytest.mark.parametrize("value", [True, "0.5", float("inf"), float("nan"), -1, [1]])
+@pytest.mark.parametrize("value", [True, "0.5", float("inf"), float("nan"), -1, 1e300, 1e-300, [1]])
 def test_refuses_values(value):
     with pytest.raises(ValidationError):
         make(value=value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -263,3 +264,13 @@ def test_no_law_uses_the_power_operator():
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
         ]
         assert not found, f"{path.name}, lines {found}: write np.power(x, y)"
+
+
+def test_the_usual_attention_tp_has_to_divide_the_dies_too(study, rows):
+    machine = load_case("qwen3-32b-4k-1k", hardware="atlas-800i-a2-910b3", engine="cloudmatrix-infer")
+    with pytest.raises(SpecError, match="attention_tp = 2 does not divide ep = 1"):
+        predict_decode(machine, {"ep": 1, "batch_per_die": 8})
+    fixed: dict[str, Any] = {"hardware": "atlas-800i-a2-910b3", "engine": "cloudmatrix-infer", "keep": "all"}
+    grid = {"ep": "1,2,3,4", "batch_per_die": "8"}
+    found = rows(study(grid, workload="qwen3-32b-4k-1k", **fixed))
+    assert found.filter(pl.col("feasible"))["ep"].to_list() == [2, 4]

@@ -61,3 +61,31 @@ def test_the_csv_is_plain(written):
     assert list(rows[0]) == written.columns
     assert [float(row["tpot_s"]) if row["tpot_s"] else None for row in rows] == written["tpot_s"].to_list()
     assert not re.search(r"(^|,)-?(nan|inf)(,|$)", Path("out.csv").read_text(), re.IGNORECASE | re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("out.csv", b"\n64,", b"\n64,1,2,3,4,5,6,7,8,9,", "cannot be read"),
+        ("out.csv", b"\n64,1,", b"\n64,\xff\xff,", "cannot be read"),
+        ("out.csv", b"\n320,8,", b"\n320,inf,", "'batch_per_die' holds a number that is not finite"),
+        ("out.csv.meta.json", b'"kind":', b'"knd":', "is no provenance of a sweep"),
+        ("out.csv.meta.json", b'"candidates": 16', b'"candidates": "x"', "is no provenance of a sweep"),
+        ("out.parquet", None, None, "cannot be read"),
+    ],
+)
+def test_a_damaged_sweep_is_bad_input(folder, run, name, old, new, said):
+    form = "parquet" if "parquet" in name else "csv"
+    grid = ("--grid", "ep=64,320", "--grid", "batch_per_die=1:8")
+    assert run("sweep", "deepseek-r1-4k-256", *grid, "-o", f"out.{form}").status == 0
+    content = Path(name).read_bytes()
+    if old is None:
+        damaged = content[:200] + bytes(800) + content[1000:]
+    else:
+        assert old in content
+        damaged = content.replace(old, new, 1)
+    Path(name).write_bytes(damaged)
+    result = run("show", f"out.{form}", "-o", "shown.json")
+    assert (result.status, result.out) == (2, "")
+    assert said in result.err
+    assert not Path("shown.json").exists()

@@ -52,16 +52,17 @@ def show(
     if len(given) > 1:
         raise SpecError.of(f"{' and '.join(given)} choose different rows", "give one of them")
     from cm384model.report.sweep import result_title, sweep_report
-    from cm384model.sweeping.results import open_result
+    from cm384model.sweeping.results import open_result, reading
 
-    result = open_result(file)
-    if frontier:
-        frame = result.frontier()
-    elif head or not (by or result.has_gain):
-        frame = result.head(top)
-    else:
-        frame = result.best(top, by or result.gain(), ascending=smallest)
-    columns = result.columns
-    title = result_title(str(file), result.rows, len(columns), result.said, finished=result.finished)
+    with reading(file):
+        result = open_result(file)
+        if frontier:
+            frame = result.frontier()
+        elif head or not (by or result.has_gain):
+            frame = result.head(top)
+        else:
+            frame = result.best(top, by or result.gain(), ascending=smallest)
+        columns = result.columns
+        title = result_title(str(file), result.rows, len(columns), result.said, finished=result.finished)
     deliver(sweep_report(title, frame.to_dicts(), columns), form, output)
     return ExitStatus.YES if len(frame) else ExitStatus.NO

@@ -23,6 +23,7 @@ def colocated_uncertainty(case: Case, at: At) -> Uncertainty:
     """Effects of every input on the quantities of an instance that prefills and decodes."""
     given = read_colocated(case, at)
     nominal = colocated_deployment(case, given).decode
+    given["attention_tp"] = nominal.attention_tp
     if nominal.microbatches > 1:
         given["attention_aic_share"] = nominal.attention_aic_share
 
@@ -49,15 +50,15 @@ def colocated_residual(case: Case) -> float:
     return run_residual(case.engine.name)
 
 
-def with_colocated_plan_intervals(case: Case, result: PlanResult, reuse: float = 0.0) -> PlanResult:
+def with_colocated_plan_intervals(case: Case, result: PlanResult) -> PlanResult:
     """Every colocated plan with intervals on TPOT and requests per second."""
-    plans = tuple(_colocated_plan_interval(case, plan, reuse) for plan in result.colocated)
+    plans = tuple(_colocated_plan_interval(case, plan) for plan in result.colocated)
     return replace(result, colocated=plans)
 
 
-def _colocated_plan_interval(case: Case, plan: ColocatedPlan, reuse: float) -> ColocatedPlan:
+def _colocated_plan_interval(case: Case, plan: ColocatedPlan) -> ColocatedPlan:
     case = case.with_kv_precision(plan.kv_precision)
-    found = colocated_uncertainty(case, colocated_at(plan, reuse))
+    found = colocated_uncertainty(case, colocated_at(plan))
     error, one = colocated_residual(case), found.nominal["requests_per_s"]
     rate = [end / one * plan.requests_per_s for end in found.interval("requests_per_s", error)]
     return replace(

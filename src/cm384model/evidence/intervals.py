@@ -83,10 +83,11 @@ def run_residual(engine: str) -> float:
 
 def decode_uncertainty(case: Case, at: At) -> Uncertainty:
     """Effects of every input on the quantities of a decode deployment."""
-    share = decode_deployment(case, at).attention_aic_share
+    usual = decode_deployment(case, at)
+    kept = {"attention_aic_share": usual.attention_aic_share, "attention_tp": usual.attention_tp}
 
     def outputs(varied: Case) -> dict[str, Numeric]:
-        deployment = replace(decode_deployment(varied, at), attention_aic_share=share)
+        deployment = replace(decode_deployment(varied, at), **kept)
         return decode_outputs(varied, deployment)[1]
 
     return propagate(case, outputs)
@@ -94,7 +95,12 @@ def decode_uncertainty(case: Case, at: At) -> Uncertainty:
 
 def prefill_uncertainty(case: Case, at: At) -> Uncertainty:
     """Effects of every input on the quantities of a prefill deployment."""
-    return propagate(case, lambda varied: prefill_outputs(varied, prefill_deployment(varied, at))[1])
+    tp = prefill_deployment(case, at).attention_tp
+
+    def outputs(varied: Case) -> dict[str, Numeric]:
+        return prefill_outputs(varied, replace(prefill_deployment(varied, at), attention_tp=tp))[1]
+
+    return propagate(case, outputs)
 
 
 def with_decode_interval(case: Case, at: At, prediction: DecodePrediction) -> DecodePrediction:

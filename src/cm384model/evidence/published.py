@@ -21,6 +21,7 @@ from cm384model.prediction.evaluate import (
     operator_term,
     prefill_deployment,
     prefill_outputs,
+    require,
 )
 from cm384model.prediction.evaluate_colocated import (
     colocated_deployment,
@@ -327,6 +328,7 @@ def _colocated(case: Case, given: dict[str, Any], quantity: str) -> Numeric:
     deployment = colocated_deployment(case, given)
     if quantity not in RUN:
         return colocated_outputs(case, given, deployment)[1][quantity]
+    require(given, ("prompts",), "colocated", "--at ep=16,concurrency=64,prompts=256")
     prompts, concurrency = given["prompts"], given["concurrency"]
     run = closed_loop_run(case.system, deployment, prompts=prompts, concurrency=concurrency)
     value: Numeric = getattr(run, RUN[quantity])

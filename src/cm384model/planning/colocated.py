@@ -50,7 +50,8 @@ BLOCK = 128
 class Candidates:
     """Deployments of one size that keep every limit, as columns, and what the others missed.
 
-    ``nearest`` holds the most free memory and the lowest TPOT and TTFT of those that fit; ``goes_on``
+    ``nearest`` holds the most free memory, the highest rate of those that fit, and the lowest TPOT and
+    TTFT of those that fit and serve the load; ``goes_on``
     is whether more requests may keep memory and TPOT.
     """
 
@@ -88,8 +89,8 @@ def colocated_plans(case: Case, request: Request, npus: int) -> ColocatedSearch:
     rows = [(one, precision, row) for one, precision in found for row in _worth_keeping(one.columns, request)]
     plans: list[ColocatedPlan] = []
     while rows and len(plans) < request.top:
-        one, precision, row = _best(rows, request)
-        plans.append(_plan(case, one, precision, row, len(plans) + 1, plans[0] if plans else None))
+        one, _, row = best = _best(rows, request)
+        plans.append(_plan(case, request, best, len(plans) + 1, plans[0] if plans else None))
         rows = [other for other in rows if other[0].columns["ep"][other[2]] != one.columns["ep"][row]]
     return ColocatedSearch(
         tuple(plans),
@@ -170,7 +171,9 @@ def candidates(
     }
     rows, late = np.nonzero(allowed), np.broadcast_to(reasons["hbm"] | reasons["tpot"], shape)
     fits = ~np.broadcast_to(reasons["hbm"], shape)
-    nearest = {"free": float(np.max(served.memory.free))}
+    rates = np.broadcast_to(served.rate * _most(request, served, npus, npus_each), shape)
+    nearest = {"free": float(np.max(served.memory.free)), "rate": float(np.max(rates[fits], initial=0.0))}
+    fits = fits & ~np.broadcast_to(reasons["load"], shape)
     for name, value in (("tpot", served.tpot), ("ttft", ttft), ("e2e", e2e)):
         nearest[name] = float(np.min(np.broadcast_to(value, shape)[fits], initial=np.inf))
     return Candidates(
@@ -240,11 +243,17 @@ def _with_quickest_schedule(case: Case, request: Request, decode: DecodeDeployme
     )
 
 
+def _most(request: Request, served: Colocated, npus: int, npus_each: float) -> np.ndarray:
+    """Instances that the NPUs and the limit on concurrency allow. [-]"""
+    within = np.floor(request.max_concurrency / served.concurrency * (1 + 1e-12))
+    return np.asarray(np.minimum(npus // npus_each, within))
+
+
 def _instances(request: Request, served: Colocated, npus: int, npus_each: float) -> np.ndarray:
     """Instances of a plan; 0 where the NPUs or the limit on concurrency do not suffice. [-]"""
-    most = np.minimum(npus // npus_each, np.floor(request.max_concurrency / served.concurrency * (1 + 1e-12)))
+    most = _most(request, served, npus, npus_each)
     if request.rate is None:
-        return np.asarray(most)
+        return most
     needed = np.maximum(np.ceil(request.rate / served.rate * (1 - 1e-12)), 1.0)
     return np.where(needed <= most, needed, 0.0)
 
@@ -301,9 +310,8 @@ def _best(rows: list[Row], request: Request) -> Row:
     return rows[int(same[order[0]])]
 
 
-def _plan(
-    case: Case, one: Candidates, kv_precision: str, row: int, rank: int, first: ColocatedPlan | None
-) -> ColocatedPlan:
+def _plan(case: Case, request: Request, best: Row, rank: int, first: ColocatedPlan | None) -> ColocatedPlan:
+    one, kv_precision, row = best
     at = {name: float(column[row]) for name, column in one.columns.items()}
     output_len = float(case.workload.traffic.output_len.si)
     plan = ColocatedPlan(
@@ -332,17 +340,25 @@ def _plan(
         concurrency=at["concurrency"] * at["instances"],
         relative=1.0,
         free_bytes=at["free"],
+        reuse=reuse_of(request),
     )
-    return plan if first is None else replace(plan, relative=plan.requests_per_s / first.requests_per_s)
+    return plan if first is None else replace(plan, relative=_relative(request, first, plan))
 
 
-def colocated_at(plan: ColocatedPlan, reuse: float = 0.0) -> dict[str, float]:
+def _relative(request: Request, first: ColocatedPlan, plan: ColocatedPlan) -> float:
+    """The objective beside the winner's; below 1 is worse."""
+    if request.objective == "throughput":
+        return plan.requests_per_s / first.requests_per_s
+    return first.npus / plan.npus if request.objective == "npus" else first.tpot_s / plan.tpot_s
+
+
+def colocated_at(plan: ColocatedPlan) -> dict[str, float]:
     """One instance of a plan, as ``--at`` of the colocated phase takes it."""
     names = ("ep", "batch_per_die", "microbatches", "draft_tokens", "attention_tp", "expert_tp")
     at = {name: float(getattr(plan, name)) for name in (*names, "redundant_experts", "tokens_per_npu")}
     if plan.microbatches > 1:
         at["attention_aic_share"] = plan.attention_aic_share
-    return at | ({"reuse": reuse} if reuse else {})
+    return at | ({"reuse": plan.reuse} if plan.reuse else {})
 
 
 def _why(request: Request, found: list[Candidates], npus: int) -> Infeasible:
@@ -354,10 +370,23 @@ def _why(request: Request, found: list[Candidates], npus: int) -> Infeasible:
             f"the nearest is {-free / 1e9:.2f} GB over",
             "try more --npus, a shorter context or --set model.precision.kv=int8",
         )
+    if all(np.isinf(one.nearest["tpot"]) for one in found):  # none serves the load, whatever the limits
+        rate = max(one.nearest["rate"] for one in found)
+        if not rate or request.rate is None:
+            return Infeasible(
+                f"max_concurrency: {request.max_concurrency:g} is less than one colocated instance holds",
+                "",
+                "try a higher --max-concurrency or --serving disaggregated",
+            )
+        return Infeasible(
+            f"rate: no colocated deployment within {npus} NPUs serves {request.rate:g} requests/s",
+            f"the most is {rate:.4g} requests/s",
+            "try a lower --rate or more --npus",
+        )
     for name in ("tpot", "ttft", "e2e"):
         limit = vars(request.slo)[name]
         nearest = min(one.nearest[name] for one in found)
-        if nearest > limit:
+        if limit < nearest < np.inf:
             return Infeasible(
                 f"{name}: no colocated deployment keeps {limit * 1e3:g} ms",
                 f"the nearest takes {nearest * 1e3:.4g} ms",

@@ -207,8 +207,11 @@ def _rated(problem: Problem) -> Rated:
 
 def _best_within(problem: Problem, npus: np.ndarray, rates: np.ndarray) -> np.ndarray:
     """Highest rate of a prefill pool within each number of NPUs, for each set of instance rates. [1/s]"""
-    instances, carried = np.floor(npus[:, np.newaxis] / problem.prefill.npus), problem.prefill.most
-    return np.stack([np.max(np.minimum(instances * each, carried), axis=1) for each in rates])
+    prefill = problem.prefill
+    best = np.empty((len(rates), len(npus)))
+    for i, size in enumerate(npus):  # one by one: thousands of NPUs at once do not fit the memory
+        best[:, i] = np.max(np.minimum(np.floor(size / prefill.npus) * rates, prefill.most), axis=1)
+    return best
 
 
 def _floor(problem: Problem, decode: np.ndarray, rate: np.ndarray) -> np.ndarray:

@@ -142,6 +142,7 @@ class ColocatedPlan:
     concurrency: float
     relative: float
     free_bytes: float
+    reuse: float = 0.0
     tpot_s_low: float | None = None
     tpot_s_high: float | None = None
     requests_per_s_low: float | None = None

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from cm384model.laws.batching import mean_context
 from cm384model.laws.moe import redundancy_imbalance
 from cm384model.numeric import Numeric
@@ -57,10 +59,10 @@ class Case:
         """Load of the busiest die over the mean under a balance regime. [-]
 
         Under ``eplb`` it falls with the redundant experts; their number is the engine's by
-        default.
+        default. An engine that balances without any has one imbalance.
         """
         constants, reference = self.engine.constants, self.engine.layout.redundant_experts.si
-        if balance != "eplb" or redundant_experts is None:
+        if balance != "eplb" or redundant_experts is None or np.all(np.equal(reference, 0)):
             return constants[f"imbalance_{balance}"].si
         return redundancy_imbalance(
             redundant_experts,

@@ -169,9 +169,9 @@ def decode_deployment(case: Case, at: At) -> DecodeDeployment:
     check_tp(case, given)
     check_expert_tp(case, given)
     deployment = filled_decode(case, given)
-    check_scale_out(case, deployment, given.get("scale_out"))
     if deployment.microbatches > 1 and "attention_aic_share" not in given:
-        return with_best_split(case, deployment)
+        deployment = with_best_split(case, deployment)
+    check_scale_out(case, deployment, given.get("scale_out"))
     return deployment
 
 

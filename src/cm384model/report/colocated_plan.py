@@ -14,6 +14,8 @@ def colocated_blocks(case: Case, result: PlanResult, words: str) -> list[Block]:
     """The ranked plans, how they stand beside the best pools, and how to ask why."""
     best = result.colocated[0]
     at = ",".join(f"{name}={setting(value)}" for name, value in colocated_at(best).items())
+    if best.kv_precision != case.model.precision.kv:
+        words += f" --set model.precision.kv={best.kv_precision}"
     return [
         *([_beside(result)] if result.plans else []),
         _table(case, result.colocated),

@@ -16,6 +16,7 @@ from cm384model.planning.results import (
 )
 from cm384model.planning.vary import Varied
 from cm384model.prediction.case import Case
+from cm384model.prediction.memory import usual_attention_tp
 from cm384model.prediction.scale_out import asked
 from cm384model.report.blocks import Block, Command, Table
 from cm384model.report.colocated_plan import colocated_blocks, instance_words
@@ -54,7 +55,7 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
             _counts(result),
             "why plan 1:",
             Command(explain_command(case, result, words)),
-            *([Command(cache_command(result, words))] if result.plans[0].prefill.reuse else []),
+            *([Command(cache_command(case, result, words))] if result.plans[0].prefill.reuse else []),
         ]
     else:
         blocks += [_counts(result)]
@@ -80,26 +81,27 @@ def explain_command(case: Case, result: PlanResult, words: str) -> str:
         phase, ep = "decode", d.ep
         at = f"ep={d.ep},batch_per_die={d.batch_per_die},microbatches={d.microbatches}"
         at += f",draft_tokens={d.draft_tokens},attention_tp={d.attention_tp}"
-        at += f",redundant_experts={d.redundant_experts}" + _splits({"expert_tp": d.expert_tp})
+        at += f",redundant_experts={d.redundant_experts}" + _splits(case, {"expert_tp": d.expert_tp})
     else:
-        phase, ep, at = "prefill", plan.prefill.ep, _prefill_at(plan.prefill)
+        phase, ep, at = "prefill", plan.prefill.ep, _prefill_at(case, plan.prefill)
     return f"cm384 explain {words} --phase {phase} --at {at}{asked(case, ep)}"
 
 
-def _splits(layout: Mapping[str, float]) -> str:
+def _splits(case: Case, layout: Mapping[str, float]) -> str:
     """Fields of a layout that are not as usual, as ``--at`` takes them."""
-    usual = {"attention_tp": 1, **PLAIN}
+    usual = {**PLAIN, "attention_tp": usual_attention_tp(case.system)}
     return "".join(f",{name}={value:g}" for name, value in layout.items() if value != usual[name])
 
 
-def cache_command(result: PlanResult, words: str) -> str:
+def cache_command(case: Case, result: PlanResult, words: str) -> str:
     """The command that explains what loading from the cache costs the prefill of the best plan."""
-    return f"cm384 explain {words} cache_load --phase prefill --at {_prefill_at(result.plans[0].prefill)}"
+    at = _prefill_at(case, result.plans[0].prefill) + asked(case, result.plans[0].prefill.ep)
+    return f"cm384 explain {words} cache_load --phase prefill --at {at}"
 
 
-def _prefill_at(p: PrefillPool) -> str:
+def _prefill_at(case: Case, p: PrefillPool) -> str:
     at = f"ep={p.ep},tokens_per_npu={p.tokens_per_npu},microbatches={p.microbatches}"
-    at += f",redundant_experts={p.redundant_experts}" + _splits(p.layout)
+    at += f",redundant_experts={p.redundant_experts}" + _splits(case, p.layout)
     if p.reuse:
         at += f",reuse={p.reuse:.6g}" + (f",plane={p.plane}" if p.plane != "ub" else "")
     return at

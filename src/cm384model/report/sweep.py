@@ -10,6 +10,7 @@ from cm384model.report.blocks import Block, Table
 from cm384model.report.glossary import GLOSSARY
 from cm384model.report.report import Report
 from cm384model.report.values import scale, significant
+from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.quantity import Quantity
 from cm384model.specs.spec import node_at
 from cm384model.specs.units import SI_UNIT
@@ -104,20 +105,33 @@ def _cell(value: Any, factor: float) -> str:
 
 
 def result_title(path: str, rows: int, columns: int, said: Mapping[str, Any], *, finished: bool) -> str:
-    """What a written sweep is: its size, its case, its origin."""
+    """What a written sweep is: its size, its case, its origin.
+
+    Raises
+    ------
+    SpecError
+        For provenance of another shape than a sweep writes.
+    """
     lines = [f"{path}: {rows:,} rows x {columns} columns"]
     if not finished:
         lines[0] += "; unfinished, --resume continues it"
-    if said:
-        files = _names(said.get("files", ()))
-        workload, hardware, engine = (files.get(kind, "?") for kind in ("workload", "hardware", "engine"))
-        lines.append(
-            f"{said.get('phase')} of {workload} on {hardware} with {engine}; "
-            f"keep {said.get('keep')}, {said.get('candidates', 0):,} candidates"
-        )
-        lines.append(f"cm384 {said.get('cm384')}, {said.get('started')}: {said.get('command')}")
-        lines += [f"note: {note}" for note in said.get("notes", ())]
-    return "\n".join(lines)
+    try:
+        return "\n".join(lines + (_origin(said) if said else []))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise SpecError.of(
+            f"what stands beside '{path}' is no provenance of a sweep", "without its .meta.json it is shown"
+        ) from None
+
+
+def _origin(said: Mapping[str, Any]) -> list[str]:
+    files = _names(said.get("files", ()))
+    workload, hardware, engine = (files.get(kind, "?") for kind in ("workload", "hardware", "engine"))
+    return [
+        f"{said.get('phase')} of {workload} on {hardware} with {engine}; "
+        f"keep {said.get('keep')}, {said.get('candidates', 0):,} candidates",
+        f"cm384 {said.get('cm384')}, {said.get('started')}: {said.get('command')}",
+        *(f"note: {note}" for note in said.get("notes", ())),
+    ]
 
 
 def _names(files: Iterable[Mapping[str, str]]) -> dict[str, str]:

@@ -15,13 +15,14 @@ class Field:
     """One thing that ``--at`` can set.
 
     A field with ``words`` takes one of them and one that is ``free`` any word; any other takes
-    a number between ``low`` and ``high``, whole where ``whole`` says so.
+    a number between ``low`` and ``high``, whole where ``whole`` says so. No number is so large
+    that a product of some overflows.
     """
 
     help: str
     dimension: Dimension = "number"
     low: float = 0.0
-    high: float = float("inf")
+    high: float = 1e12
     whole: bool = False
     words: tuple[str, ...] = ()
     free: bool = False
@@ -32,8 +33,6 @@ class Field:
         if self.words:
             return "one of " + ", ".join(self.words)
         kind = "a whole number" if self.whole else "a number"
-        if self.high == float("inf"):
-            return f"{kind} of at least {self.low:g}"
         return f"{kind} from {self.low:g} to {self.high:g}"
 
     def read(self, name: str, value: Any) -> Any:

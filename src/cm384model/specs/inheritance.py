@@ -13,14 +13,13 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from cm384model.specs.constants import AT_MOST_ONE
 from cm384model.specs.diagnostics import with_suggestion
 from cm384model.specs.quantity import fault
 from cm384model.specs.spec import Section
 
 Table = dict[str, Any]
 
-AT_MOST_ONE = ("efficiency", "overlap", "exponent", "share")
-"""Constants whose names end so are parts of a whole: no range reaches beyond 1."""
 FOUND = ("measured", "fitted")
 """Kinds of numbers that were found on one machine and are uncertain on another."""
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
+from cm384model.specs.constants import check_constant
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
 from cm384model.specs.files import faults
 from cm384model.specs.quantity import Quantity
@@ -93,19 +95,27 @@ def locate(specs: Mapping[str, Spec], given: str) -> tuple[str, str]:
 def _set(spec: Spec, path: str, text: str) -> Spec:
     old = node_at(spec, path)
     new: Any = text
-    if isinstance(old, Quantity):
-        value, unit = parse_measure(text, old.dimension)
-        new = Quantity(
-            value=value, unit=unit, per=old.per, source="command line", kind="assumed", confidence="D"
-        )
-        new.at(old.path)
     parent_path, _, name = path.rpartition(".")
     parent = node_at(spec, parent_path) if parent_path else spec
-    if isinstance(parent, Section):  # a section with declared fields also checks the bounds
-        try:
+    try:
+        if isinstance(old, Quantity):
+            new = _number(old, text)
+        if isinstance(parent, Section):
             type(parent).model_validate({**dict(parent), name: new}, context={"file": spec.file})
-        except ValidationError as error:
-            raise SpecError(
-                [Problem(message, hint=hint) for _, message, hint in faults(error, type(parent))]
-            ) from None
+        elif isinstance(new, Quantity):
+            check_constant(name, new)
+    except ValidationError as error:
+        raise SpecError(
+            [Problem(message, hint=hint) for _, message, hint in faults(error, type(parent))]
+        ) from None
+    except PydanticCustomError as error:
+        said = error.context or {}
+        raise SpecError.of(said["message"], said["hint"]) from None
     return replace_node(spec, path, new)
+
+
+def _number(old: Quantity, text: str) -> Quantity:
+    value, unit = parse_measure(text, old.dimension)
+    new = Quantity(value=value, unit=unit, per=old.per, source="command line", kind="assumed", confidence="D")
+    new.at(old.path)
+    return new

@@ -66,6 +66,9 @@ Kind = Literal["defined", "vendor", "measured", "fitted", "secondary", "assumed"
 Confidence = Literal["A", "B", "C", "D"]
 
 _NEEDS_PER: frozenset[Dimension] = frozenset({"bytes", "byte_rate", "flop_rate"})
+LARGEST = 1e24
+"""No value is larger, or smaller than one over it: products of some of them stay finite. [-]"""
+
 _FREE_SOURCES = ("guess", "choice", "command line")
 
 
@@ -154,6 +157,8 @@ class Quantity(BaseModel):
     def _check_value(cls, value: float) -> float:
         if value < 0:
             raise fault(f"value must not be negative, is {value:.12g}")
+        if value and not 1 / LARGEST <= value <= LARGEST:
+            raise fault(f"value must be 0 or from {1 / LARGEST:g} to {LARGEST:g}, is {value:.12g}")
         return value
 
     @field_validator("unit")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
-from pydantic_core import CoreSchema, core_schema
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
+from cm384model.specs.constants import check_constant
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
 from cm384model.specs.quantity import Quantity
 
@@ -76,12 +77,26 @@ class Free(Generic[T]):
         names = core_schema.str_schema(pattern=r"^[a-z][a-z0-9_]*$")
         items = core_schema.dict_schema(names, handler.generate_schema(get_args(source)[0]))
         return core_schema.no_info_wrap_validator_function(
-            lambda value, inner: value if isinstance(value, cls) else cls(inner(value)),
+            lambda value, inner: value if isinstance(value, cls) else cls(_checked(inner(value))),
             items,
             serialization=core_schema.wrap_serializer_function_ser_schema(
                 lambda free, inner: inner(free.__dict__), schema=items
             ),
         )
+
+
+def _checked(items: Mapping[str, T]) -> Mapping[str, T]:
+    """The items of a free section, or an error at every constant that is out of its bounds."""
+    found: list[InitErrorDetails] = []
+    for name, item in items.items():
+        if isinstance(item, Quantity):
+            try:
+                check_constant(name, item)
+            except PydanticCustomError as error:
+                found.append(InitErrorDetails(type=error, loc=(name,), input=item.value))
+    if found:
+        raise ValidationError.from_exception_data("constants", found)
+    return items
 
 
 Constants = Free[Quantity]

@@ -191,9 +191,8 @@ PREDICTORS: dict[str, Callable[[Study, Case, dict[str, Any], tuple[int, ...]], O
 def _impossible_decode(case: Case, deployment: DecodeDeployment, given: Mapping[str, Any]) -> dict[str, Any]:
     """Where there is no such decode deployment, by reason."""
     a, impossible = case.model.architecture, _impossible_sizes(case, deployment.ep, given)
-    if "attention_tp" in given:
-        tp = given["attention_tp"]
-        impossible["attention_tp"] = ~np.asarray((deployment.ep % tp == 0) & (a.heads.si % tp == 0))
+    tp = deployment.attention_tp
+    impossible["attention_tp"] = np.asarray((deployment.ep % tp != 0) | (a.heads.si % tp != 0))
     impossible |= _impossible_experts(case, given, deployment.ep)
     drafting = np.asarray(deployment.draft_tokens) > 0
     impossible["mtp"] = drafting & (np.asarray(a.mtp_layers.si) == 0)

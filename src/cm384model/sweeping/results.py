@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,8 @@ class Result:
         SpecError
             If the file has not both columns.
         """
-        known, phase = set(self.columns), self.said.get("phase")
-        pairs = [GAIN_AND_COST[phase]] if phase else list(GAIN_AND_COST.values())
+        known, phase = set(self.columns), str(self.said.get("phase"))
+        pairs = [GAIN_AND_COST[phase]] if phase in GAIN_AND_COST else list(GAIN_AND_COST.values())
         for gain, cost in pairs:
             if {gain, cost} <= known:
                 return gain, cost
@@ -75,7 +76,7 @@ class Result:
 
     def head(self, count: int) -> pl.DataFrame:
         """The first rows."""
-        return self.frame.head(count).collect(engine="streaming")
+        return self._finite(self.frame.head(count).collect(engine="streaming"))
 
     def best(self, count: int, by: str, *, ascending: bool) -> pl.DataFrame:
         """The rows with the largest or the smallest values of a column, the best first."""
@@ -86,7 +87,8 @@ class Result:
             )
         rows = self._feasible().filter(pl.col(by).is_not_null())
         chosen = rows.bottom_k(count, by=by) if ascending else rows.top_k(count, by=by)
-        return chosen.collect(engine="streaming").sort(by, descending=not ascending, maintain_order=True)
+        found = chosen.collect(engine="streaming").sort(by, descending=not ascending, maintain_order=True)
+        return self._finite(found)
 
     def frontier(self) -> pl.DataFrame:
         """Rows that no row beats in both gain and cost, in bounded memory; the best gain first."""
@@ -95,7 +97,14 @@ class Result:
         rows = self._feasible().filter(pl.col(gain).is_not_null(), pl.col(cost).is_not_null())
         for batch in rows.collect_batches(chunk_size=BATCH, maintain_order=True):
             kept = _undominated(batch if kept is None else pl.concat([kept, batch]), gain, cost)
-        return self.head(0) if kept is None else kept
+        return self.head(0) if kept is None else self._finite(kept)
+
+    def _finite(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows, or an error for numbers that no sweep writes."""
+        for column in rows.select(pl.col(pl.Float32, pl.Float64)):
+            if not column.drop_nulls().is_finite().all():
+                raise SpecError.of(f"'{self.path}': column '{column.name}' holds a number that is not finite")
+        return rows
 
     def _feasible(self) -> pl.LazyFrame:
         return self.frame.filter(pl.col("feasible")) if "feasible" in self.columns else self.frame
@@ -123,10 +132,23 @@ def open_result(path: Path) -> Result:
         near = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
         hint = f"an unfinished one is in '{unfinished}'" if unfinished.exists() else None
         raise SpecError.of(with_suggestion(f"there is no '{path}'", path.name, near), hint)
-    try:
+    with reading(path):
         frame, finished = _scanned(path), not path.name.endswith(".part")
         frame.collect_schema()
         return Result(path, frame, _said(path), finished)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Rows are read when they are asked for: what is wrong with the file comes out then.
+
+    Raises
+    ------
+    SpecError
+        For a damaged file.
+    """
+    try:
+        yield
     except (pl.exceptions.PolarsError, OSError) as error:
         raise SpecError.of(f"'{path}' cannot be read: {str(error).splitlines()[0]}") from None
 

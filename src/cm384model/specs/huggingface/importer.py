@@ -170,7 +170,7 @@ def read_config(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         config = json.loads(text)
     except json.JSONDecodeError as error:
-        line = (text.splitlines() or [""])[error.lineno - 1] if text else ""
+        line = "".join(text.splitlines()[error.lineno - 1 : error.lineno])
         message = f"not valid JSON: {error.msg}"
         raise SpecError([Problem(message, str(path), error.lineno, error.colno, 1, line)]) from None
     except (OSError, UnicodeDecodeError) as error:
