@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields
 from cm384model.planning.layouts import PLAIN
 from cm384model.planning.results import DecodeInstance, PrefillInstance
 from cm384model.prediction.case import Case
+from cm384model.prediction.memory import usual_attention_tp
 from cm384model.report.values import setting, tokens
 
 LEGEND = (
@@ -55,17 +56,20 @@ def split_cores(case: Case) -> int:
     return int(case.hardware.die.aic_cores.si) if split else 0
 
 
-def at_words(instance: Instance) -> str:
+def at_words(case: Case, instance: Instance) -> str:
     """What ``--at`` has to say to ask about an instance.
 
-    It finds the split of the cores by itself, and what stands at its default goes without saying.
+    It finds the split of the cores by itself, and what stands at its default goes without saying,
+    unless dies of the model share heads by default.
     """
     at, usual = instance.at, {f.name: f.default for f in fields(instance)}
     at.pop("attention_aic_share", None)
     if not at.get("reuse"):
         at.pop("plane", None)
-    said = sorted((n for n in at if at[n] != usual[n]), key=lambda n: usual[n] is not MISSING)
-    return ",".join(f"{name}={setting(at[name])}" for name in said)
+    said = {name for name in at if at[name] != usual[name]}
+    said |= {"attention_tp"} if usual_attention_tp(case.system) > 1 else set()
+    names = sorted((n for n in at if n in said), key=lambda n: usual[n] is not MISSING)
+    return ",".join(f"{name}={setting(at[name])}" for name in names)
 
 
 def _layout(instance: Instance) -> dict[str, str]:

@@ -41,7 +41,7 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
             _counts(result),
             "why plan 1:",
             Command(explain_command(case, result, words)),
-            *([Command(cache_command(result, words))] if result.plans[0].prefill.reuse else []),
+            *([Command(cache_command(case, result, words))] if result.plans[0].prefill.reuse else []),
         ]
     else:
         blocks += [_counts(result)]
@@ -56,12 +56,12 @@ def explain_command(case: Case, result: PlanResult, words: str) -> str:
     phase = "decode" if _decode_limits(plan) else "prefill"
     if _decode_limits(plan) and plan.decode.kv_precision != case.model.precision.kv:
         words += f" --set model.precision.kv={plan.decode.kv_precision}"
-    return f"cm384 explain {words} --phase {phase} --at {at_words(pool)}{asked(case, pool.ep)}"
+    return f"cm384 explain {words} --phase {phase} --at {at_words(case, pool)}{asked(case, pool.ep)}"
 
 
-def cache_command(result: PlanResult, words: str) -> str:
+def cache_command(case: Case, result: PlanResult, words: str) -> str:
     """The command that explains what loading from the cache costs the prefill of the best plan."""
-    return f"cm384 explain {words} cache_load --phase prefill --at {at_words(result.plans[0].prefill)}"
+    return f"cm384 explain {words} cache_load --phase prefill --at {at_words(case, result.plans[0].prefill)}"
 
 
 def _title(case: Case, result: PlanResult) -> str:
