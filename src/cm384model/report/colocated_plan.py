@@ -7,7 +7,7 @@ from cm384model.planning.results import ColocatedPlan, PlanResult
 from cm384model.prediction.case import Case
 from cm384model.prediction.scale_out import asked
 from cm384model.report.blocks import Block, Command, Table
-from cm384model.report.instances import decode_words
+from cm384model.report.instances import decode_words, split_cores
 from cm384model.report.values import interval, percent, setting, significant, with_unit
 
 
@@ -42,7 +42,7 @@ def _beside(result: PlanResult) -> str:
 
 
 def _table(case: Case, plans: tuple[ColocatedPlan, ...]) -> Table:
-    cores = int(case.hardware.die.aic_cores.si)
+    cores = split_cores(case)
     rows = [
         (
             str(plan.rank),
