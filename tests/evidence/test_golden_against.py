@@ -15,7 +15,8 @@ import pytest
 
 from cm384model.cli.main import main
 from cm384model.evidence.golden import sampling
-from cm384model.evidence.golden.against import DEPLOYMENTS, against, command_of, draw
+from cm384model.evidence.golden.against import DEPLOYMENTS, against, command_of
+from cm384model.evidence.golden.drawing import draw
 from cm384model.prediction.case import load_case
 from cm384model.prediction.evaluate import predict_decode, predict_prefill
 from cm384model.specs.catalogue import data_root, names

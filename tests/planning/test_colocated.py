@@ -11,7 +11,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from cm384model import api
-from cm384model.planning import colocated, layouts
+from cm384model.planning import colocated, layouts, space
 from cm384model.planning.colocated import colocated_at, colocated_plans, time_to_first_token
 from cm384model.planning.request import Request, Slo
 from cm384model.prediction.case import load_case
@@ -122,7 +122,7 @@ def test_the_winner_is_the_best_of_all_deployments(model, tps, expert_tps, seed)
     case = case_of(model)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(colocated, "MAX_BATCH_PER_DIE", BATCHES)
-        patch.setattr(colocated, "MAX_DRAFT_TOKENS", DRAFTS)
+        patch.setattr(space, "MAX_DRAFT_TOKENS", DRAFTS)
         patch.setattr(colocated, "PREFILL_TOKENS", TOKENS)
         patch.setattr(colocated, "BLOCK", one_of(1, 2, 128))
         patch.setattr(colocated, "SAME_RATE", same_rate)

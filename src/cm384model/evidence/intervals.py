@@ -35,21 +35,6 @@ from cm384model.prediction.results import (
 from cm384model.prediction.serving import kv_transfer_time
 from cm384model.prediction.uncertainty import Uncertainty, propagate, propagate_each
 
-DECODE_DECISIONS = (
-    "ep",
-    "batch_per_die",
-    "microbatches",
-    "attention_aic_share",
-    "draft_tokens",
-    "attention_tp",
-    "expert_tp",
-    "redundant_experts",
-)
-PREFILL_DECISIONS = (
-    *("ep", "tokens_per_npu", "microbatches", "attention_tp", "expert_tp", "context_parallel"),
-    *("pipeline_stages", "chunks", "redundant_experts"),
-)
-
 UNMEASURED = 0.15
 """Residual of an operator that no shipped row of this machine checks: an assumption. [-]"""
 
@@ -166,9 +151,9 @@ def _uncertainties(case: Case, plans: tuple[Plan, ...], kv_precision: str) -> li
     def column(value: Callable[[Plan], float]) -> np.ndarray:
         return np.array([[float(value(plan))] for plan in plans])
 
-    decode_at = {name: column(attrgetter(f"decode.{name}")) for name in DECODE_DECISIONS}
-    prefill_at: dict[str, Any] = {name: column(attrgetter(f"prefill.{name}")) for name in PREFILL_DECISIONS}
-    prefill_at |= {"reuse": column(attrgetter("prefill.reuse")), "plane": plans[0].prefill.plane}
+    decode_at = {name: column(attrgetter(f"decode.{name}")) for name in plans[0].decode.at}
+    prefill_at: dict[str, Any] = dict(plans[0].prefill.at)  # the plane is the same for all
+    prefill_at |= {name: column(attrgetter(f"prefill.{name}")) for name in prefill_at if name != "plane"}
     output_len = case.workload.traffic.output_len
     dies = column(attrgetter("decode.dies"))
     capacity = column(attrgetter("prefill.capacity_requests_per_s"))

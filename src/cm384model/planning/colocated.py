@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,14 +13,15 @@ from cm384model.numeric import Numeric
 from cm384model.planning.layouts import decode_axes
 from cm384model.planning.pairs import SAME_RATE
 from cm384model.planning.request import Request
-from cm384model.planning.results import ColocatedPlan, Infeasible
+from cm384model.planning.results import ColocatedPlan, DecodeInstance, Infeasible, decided
 from cm384model.planning.space import (
     MAX_BATCH_PER_DIE,
-    MAX_DRAFT_TOKENS,
+    drafts,
     instance_sizes,
     redundancies,
     reuse_of,
 )
+from cm384model.planning.walk import crossed
 from cm384model.prediction.case import Case
 from cm384model.prediction.colocated import (
     Colocated,
@@ -30,9 +31,9 @@ from cm384model.prediction.colocated import (
     prompt_groups,
 )
 from cm384model.prediction.decode import DecodeDeployment, decode_step
-from cm384model.prediction.evaluate import core_shares, with_best_split
+from cm384model.prediction.evaluate import core_shares, filled_decode, filled_prefill, with_best_split
 from cm384model.prediction.families import attention_of
-from cm384model.prediction.prefill import PrefillDeployment, prefill_batch
+from cm384model.prediction.prefill import prefill_batch
 from cm384model.prediction.serving import prefill_delay
 
 PREFILL_TOKENS = (512.0, 2048.0, 8192.0, 32768.0)
@@ -123,16 +124,15 @@ def candidates(
     prefill batch holds the prompts that come while a step lasts, and no more than its limit.
     """
     case = case.with_kv_precision(kv_precision)
-    drafting = case.model.architecture.mtp_layers.si > 0 and "mtp" not in request.without
     axes = {
         "batch_per_die": batches,
-        "draft_tokens": np.arange(0, MAX_DRAFT_TOKENS + 1 if drafting else 1, dtype=float),
+        "draft_tokens": drafts(case, request),
         **decode_axes(case, request),
         "redundant_experts": redundancies(case, request),
         "limit": np.array(PREFILL_TOKENS),
     }
-    batch, draft, tp, expert_tp, redundant, limit = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
-    deployment = _deployment(case, request, ep, batch, draft, tp, expert_tp, redundant, limit)
+    at = {"ep": ep} | crossed(axes)
+    deployment = _deployment(case, request, at)
     served = colocated_serving(case.system, deployment)
     npus_each = ep / case.hardware.dies_per_npu
     instances = _instances(request, served, npus, npus_each)
@@ -160,13 +160,8 @@ def candidates(
         "concurrency": served.concurrency,
         "step_time": served.step.step_time,
         "prefill_share": served.prefill_share,
-        "ep": ep,
-        "batch_per_die": batch,
+        **at,
         "attention_aic_share": deployment.decode.attention_aic_share,
-        "draft_tokens": draft,
-        "attention_tp": tp,
-        "expert_tp": expert_tp,
-        "redundant_experts": redundant,
         "tokens_per_npu": deployment.prefill.tokens_per_npu,
     }
     rows, late = np.nonzero(allowed), np.broadcast_to(reasons["hbm"] | reasons["tpot"], shape)
@@ -185,49 +180,21 @@ def candidates(
     )
 
 
-def _deployment(
-    case: Case,
-    request: Request,
-    ep: float,
-    batch: Numeric,
-    draft: Numeric,
-    tp: Numeric,
-    expert_tp: Numeric,
-    redundant: Numeric,
-    limit: Numeric,
-) -> ColocatedDeployment:
-    serving, traffic = case.workload.serving, case.workload.traffic
-    imbalance = case.imbalance(serving.balance, redundant)
-    decode = DecodeDeployment(
-        ep=ep,
-        batch_per_die=batch,
-        kv_len=case.decode_kv_len,
-        microbatches=1.0,
-        attention_aic_share=1.0,
-        draft_tokens=draft,
-        acceptance=serving.acceptance.si,
-        imbalance=imbalance,
-        redundant_experts=redundant,
-        attention_tp=tp,
-        expert_tp=expert_tp,
-    )
-    decode = _with_quickest_schedule(case, request, decode)
-    prefill = PrefillDeployment(
-        ep=ep,
-        tokens_per_npu=1.0,
-        prompt_len=traffic.prompt_len.si,
-        microbatches=1.0,
-        imbalance=imbalance,
-        redundant_experts=redundant,
-        reuse=reuse_of(request),
-        attention_tp=tp if attention_of(case.model).SPLITS_PREFILL else 1.0,
-        expert_tp=expert_tp,
-    )
+def _deployment(case: Case, request: Request, at: Mapping[str, Numeric]) -> ColocatedDeployment:
+    """What is decided, with the quickest schedule, and the prefill batch that comes up to the limit."""
+    traffic = case.workload.traffic
+    decode = _with_quickest_schedule(case, request, filled_decode(case, at))
+    alike = {name: at[name] for name in ("ep", "attention_tp", "expert_tp", "redundant_experts")}
+    if not attention_of(case.model).SPLITS_PREFILL:
+        alike["attention_tp"] = 1.0
+    load = {"tokens_per_npu": 1.0, "microbatches": 1.0, "reuse": reuse_of(request)}
+    prefill = filled_prefill(case, alike | load)
     whole = ColocatedDeployment(decode, prefill, traffic.output_len.si)
-    ended = batch * ep * expected_tokens(draft, serving.acceptance.si) / (traffic.output_len.si - 1)
+    drafted = expected_tokens(decode.draft_tokens, decode.acceptance)
+    ended = decode.batch_per_die * decode.ep * drafted / (traffic.output_len.si - 1)
     prompts = np.maximum(prompt_groups(case.system, prefill), ended)
-    natural = prompts * traffic.prompt_len.si / (ep / case.hardware.dies_per_npu)
-    return replace(whole, prefill=replace(prefill, tokens_per_npu=np.minimum(natural, limit)))
+    natural = prompts * traffic.prompt_len.si / (decode.ep / case.hardware.dies_per_npu)
+    return replace(whole, prefill=replace(prefill, tokens_per_npu=np.minimum(natural, at["limit"])))
 
 
 def _with_quickest_schedule(case: Case, request: Request, decode: DecodeDeployment) -> DecodeDeployment:
@@ -313,17 +280,11 @@ def _best(rows: list[Row], request: Request) -> Row:
 def _plan(case: Case, request: Request, best: Row, rank: int, first: ColocatedPlan | None) -> ColocatedPlan:
     one, kv_precision, row = best
     at = {name: float(column[row]) for name, column in one.columns.items()}
+    at["microbatches"] = 2 if at["attention_aic_share"] < 1 else 1
     output_len = float(case.workload.traffic.output_len.si)
     plan = ColocatedPlan(
         rank=rank,
-        ep=int(at["ep"]),
-        batch_per_die=int(at["batch_per_die"]),
-        microbatches=2 if at["attention_aic_share"] < 1 else 1,
-        attention_aic_share=at["attention_aic_share"],
-        draft_tokens=int(at["draft_tokens"]),
-        attention_tp=int(at["attention_tp"]),
-        expert_tp=int(at["expert_tp"]),
-        redundant_experts=int(at["redundant_experts"]),
+        **decided(DecodeInstance, at),
         kv_precision=kv_precision,
         tokens_per_npu=at["tokens_per_npu"],
         instances=int(at["instances"]),
@@ -354,10 +315,10 @@ def _relative(request: Request, first: ColocatedPlan, plan: ColocatedPlan) -> fl
 
 def colocated_at(plan: ColocatedPlan) -> dict[str, float]:
     """One instance of a plan, as ``--at`` of the colocated phase takes it."""
-    names = ("ep", "batch_per_die", "microbatches", "draft_tokens", "attention_tp", "expert_tp")
-    at = {name: float(getattr(plan, name)) for name in (*names, "redundant_experts", "tokens_per_npu")}
+    at = plan.at | {"tokens_per_npu": plan.tokens_per_npu}
+    share = at.pop("attention_aic_share")
     if plan.microbatches > 1:
-        at["attention_aic_share"] = plan.attention_aic_share
+        at["attention_aic_share"] = share
     return at | ({"reuse": plan.reuse} if plan.reuse else {})
 
 

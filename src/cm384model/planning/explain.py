@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from cm384model.planning.results import Infeasible, Plan
 from cm384model.planning.space import decode_space, prefill_space
 from cm384model.planning.walk import Explored
 from cm384model.prediction.case import Case
-from cm384model.prediction.evaluate import decode_deployment, decode_outputs, filled_prefill, prefill_outputs
+from cm384model.prediction.evaluate import decode_outputs, filled_decode, filled_prefill, prefill_outputs
 from cm384model.prediction.operators import scales_out
 from cm384model.prediction.results import TermResult
 
@@ -23,27 +22,11 @@ def bound_by(case: Case, plan: Plan) -> str:
     """The pool that limits the rate and the largest term in it, with that term's own bound."""
     decode_limits = plan.decode.capacity_requests_per_s <= plan.prefill.capacity_requests_per_s * (1 + 1e-9)
     if decode_limits:
-        d, pool = plan.decode, "decode"
-        case = case.with_kv_precision(d.kv_precision)
-        deployment: dict[str, float | str] = {
-            "ep": d.ep,
-            "batch_per_die": d.batch_per_die,
-            "microbatches": d.microbatches,
-            "draft_tokens": d.draft_tokens,
-            "attention_tp": d.attention_tp,
-            "expert_tp": d.expert_tp,
-            "redundant_experts": d.redundant_experts,
-            "scale_out": "yes",
-        }
-        if d.microbatches > 1:
-            deployment["attention_aic_share"] = d.attention_aic_share
-        parts = decode_outputs(case, decode_deployment(case, deployment))[0].terms
+        pool, case = "decode", case.with_kv_precision(plan.decode.kv_precision)
+        parts = decode_outputs(case, filled_decode(case, plan.decode.at))[0].terms
     else:
-        p, pool = plan.prefill, "prefill"
-        names = ("ep", "tokens_per_npu", "microbatches", "redundant_experts")
-        given: dict[str, Any] = {name: float(vars(p)[name]) for name in names}
-        given |= {"reuse": p.reuse, "plane": p.plane} | p.layout
-        parts = prefill_outputs(case, filled_prefill(case, given))[0].terms
+        pool = "prefill"
+        parts = prefill_outputs(case, filled_prefill(case, plan.prefill.at))[0].terms
     terms = [TermResult.of(term) for term in parts]
     largest = max(terms, key=lambda term: term.time_s)
     share = largest.time_s / sum(term.time_s for term in terms)

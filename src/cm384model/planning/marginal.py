@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from cm384model.planning.caching import with_nodes
+from cm384model.planning.layouts import PLAIN
 from cm384model.planning.pairs import highest_rate
 from cm384model.planning.problem import Problem
 from cm384model.planning.request import Request
@@ -124,19 +125,14 @@ def _rate(case: Case, request: Request, npus: int, plan: Plan) -> float:
         case,
         replace(request, kv_precisions=(d.kv_precision,)),
         npus,
-        {
-            "ep": np.array([float(d.ep)]),
-            "attention_tp": np.array([float(d.attention_tp)]),
-            "expert_tp": np.array([float(d.expert_tp)]),
-            "redundant_experts": np.array([float(d.redundant_experts)]),
-        },
+        {n: np.array([d.at[n]]) for n in ("ep", "attention_tp", "expert_tp", "redundant_experts")},
     )
     prefill = prefill_space(
         case,
         request,
         npus,
-        {"ep": np.array([float(p.ep)]), "redundant_experts": np.array([float(p.redundant_experts)])},
-        [p.layout],
+        {name: np.array([p.at[name]]) for name in ("ep", "redundant_experts")},
+        [{name: p.at[name] for name in ("attention_tp", *PLAIN)}],
     )
     output_len = float(case.workload.traffic.output_len.si)
     return highest_rate(Problem(request, npus, output_len, decode.options, prefill.options))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, get_type_hints
 
 from cm384model.prediction.results import SCHEMA
 
 
-@dataclass(frozen=True)
-class DecodePool:
-    """The decode instances of a plan, all alike."""
+@dataclass(frozen=True, kw_only=True)
+class DecodeInstance:
+    """What is decided about an instance that decodes, in the names of ``--at``: the only list of it.
+
+    A decision has a default where few plans differ from it; reports tell those that do.
+    """
 
     ep: int
     batch_per_die: int
@@ -18,8 +22,48 @@ class DecodePool:
     attention_aic_share: float
     draft_tokens: int
     attention_tp: int
-    expert_tp: int
+    expert_tp: int = 1
     redundant_experts: int
+
+    @property
+    def at(self) -> dict[str, float]:
+        """The decisions as a deployment takes them."""
+        return {f.name: float(getattr(self, f.name)) for f in fields(DecodeInstance)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefillInstance:
+    """What is decided about an instance that prefills: as `DecodeInstance`."""
+
+    ep: int
+    tokens_per_npu: int
+    microbatches: int
+    attention_tp: int = 1
+    expert_tp: int = 1
+    context_parallel: int = 0
+    pipeline_stages: int = 1
+    chunks: int = 1
+    redundant_experts: int
+    reuse: float = 0.0
+    plane: str = "ub"
+
+    @property
+    def at(self) -> dict[str, float | str]:
+        """The decisions as a deployment takes them."""
+        values = {f.name: getattr(self, f.name) for f in fields(PrefillInstance)}
+        return {name: value if name == "plane" else float(value) for name, value in values.items()}
+
+
+def decided(kind: type[DecodeInstance | PrefillInstance], at: Mapping[str, Any]) -> dict[str, Any]:
+    """The decisions about a kind of instance in a row of a space, each of the type of its field."""
+    types = get_type_hints(kind)
+    return {f.name: types[f.name](at[f.name]) for f in fields(kind)}
+
+
+@dataclass(frozen=True)
+class DecodePool(DecodeInstance):
+    """The decode instances of a plan, all alike."""
+
     kv_precision: str
     instances: int
     npus: int
@@ -32,20 +76,9 @@ class DecodePool:
 
 
 @dataclass(frozen=True)
-class PrefillPool:
+class PrefillPool(PrefillInstance):
     """The prefill instances of a plan, all alike."""
 
-    ep: int
-    tokens_per_npu: int
-    microbatches: int
-    attention_tp: int
-    expert_tp: int
-    context_parallel: int
-    pipeline_stages: int
-    chunks: int
-    redundant_experts: int
-    reuse: float
-    plane: str
     instances: int
     npus: int
     dies: int
@@ -55,12 +88,6 @@ class PrefillPool:
     capacity_requests_per_s: float
     utilisation: float
     free_bytes: float
-
-    @property
-    def layout(self) -> dict[str, float]:
-        """How the dies of an instance share the model, as a prefill deployment takes it."""
-        names = ("attention_tp", "expert_tp", "context_parallel", "pipeline_stages", "chunks")
-        return {name: float(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True)
@@ -114,18 +141,10 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class ColocatedPlan:
+class ColocatedPlan(DecodeInstance):
     """Instances that prefill and decode, all alike, as one way to spend the NPUs."""
 
     rank: int
-    ep: int
-    batch_per_die: int
-    microbatches: int
-    attention_aic_share: float
-    draft_tokens: int
-    attention_tp: int
-    expert_tp: int
-    redundant_experts: int
     kv_precision: str
     tokens_per_npu: float
     instances: int

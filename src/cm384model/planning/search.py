@@ -15,13 +15,16 @@ from cm384model.planning.mixed import best_mix
 from cm384model.planning.problem import Pools, Problem
 from cm384model.planning.request import Request
 from cm384model.planning.results import (
+    DecodeInstance,
     DecodePool,
     FrontierPoint,
     Infeasible,
     MixedPools,
     Plan,
     PlanResult,
+    PrefillInstance,
     PrefillPool,
+    decided,
 )
 from cm384model.planning.space import decode_space, prefill_space
 from cm384model.planning.walk import Explored, Options, Progress
@@ -268,17 +271,10 @@ def _relative(problem: Problem, first: Plan | None, rate: float, npus: int, tpot
 def _decode_pool(case: Case, problem: Problem, row: int, instances: int, rate: float) -> DecodePool:
     options = problem.decode
     at = options.at(row)
-    share, tpot = float(at["attention_aic_share"]), float(options.tpot[row])
-    capacity = float(options.rate[row]) * instances
+    at["microbatches"] = 2 if at["attention_aic_share"] < 1 else 1
+    tpot, capacity = float(options.tpot[row]), float(options.rate[row]) * instances
     return DecodePool(
-        ep=int(at["ep"]),
-        batch_per_die=int(at["batch_per_die"]),
-        microbatches=2 if share < 1 else 1,
-        attention_aic_share=share,
-        draft_tokens=int(at["draft_tokens"]),
-        attention_tp=int(at["attention_tp"]),
-        expert_tp=int(at["expert_tp"]),
-        redundant_experts=int(at["redundant_experts"]),
+        **decided(DecodeInstance, at),
         kv_precision=str(at["kv_precision"]),
         instances=instances,
         npus=int(options.npus[row]) * instances,
@@ -293,23 +289,13 @@ def _decode_pool(case: Case, problem: Problem, row: int, instances: int, rate: f
 
 def _prefill_pool(case: Case, problem: Problem, row: int, instances: int, rate: float) -> PrefillPool:
     options = problem.prefill
-    at = options.at(row)
+    at = options.at(row) | {"plane": problem.request.cache_plane}
     capacity = float(options.rate[row]) * instances
     npus = int(options.npus[row])
     delay = float(problem.prefill_delay(rate, np.array(row), instances))
     prompt_len = float(case.workload.traffic.prompt_len.si)
     return PrefillPool(
-        ep=int(at["ep"]),
-        tokens_per_npu=int(at["tokens_per_npu"]),
-        microbatches=int(at["microbatches"]),
-        attention_tp=int(at["attention_tp"]),
-        expert_tp=int(at["expert_tp"]),
-        context_parallel=int(at["context_parallel"]),
-        pipeline_stages=int(at["pipeline_stages"]),
-        chunks=int(at["chunks"]),
-        redundant_experts=int(at["redundant_experts"]),
-        reuse=float(at["reuse"]),
-        plane=problem.request.cache_plane,
+        **decided(PrefillInstance, at),
         instances=instances,
         npus=npus * instances,
         dies=int(at["ep"]) * instances,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -14,9 +13,9 @@ from cm384model.planning.layouts import Layout, decode_axes, prefill_layouts, sh
 from cm384model.planning.request import Request
 from cm384model.planning.walk import Explored, Options, Progress, Slice, explore, frontier, kinds
 from cm384model.prediction.case import Case
-from cm384model.prediction.decode import DecodeDeployment, decode_step
-from cm384model.prediction.evaluate import core_shares
-from cm384model.prediction.prefill import PrefillDeployment, prefill_batch
+from cm384model.prediction.decode import decode_step
+from cm384model.prediction.evaluate import core_shares, filled_decode, filled_prefill
+from cm384model.prediction.prefill import PrefillBatch, prefill_batch
 from cm384model.prediction.serving import kv_transfer_time
 
 MAX_BATCH_PER_DIE = 512
@@ -47,6 +46,12 @@ def _divisor_chain(number: int) -> list[int]:
         smallest = next(d for d in range(2, chain[-1] + 1) if chain[-1] % d == 0)
         chain.append(chain[-1] // smallest)
     return chain[::-1]
+
+
+def drafts(case: Case, request: Request) -> np.ndarray:
+    """Numbers of draft tokens to choose from. [tokens]"""
+    drafting = case.model.architecture.mtp_layers.si > 0 and "mtp" not in request.without
+    return np.arange(0, MAX_DRAFT_TOKENS + 1 if drafting else 1, dtype=float)
 
 
 def redundancies(case: Case, request: Request) -> np.ndarray:
@@ -102,38 +107,15 @@ def _decode_space(
 ) -> Explored:
     case = case.with_kv_precision(kv_precision)
     transfer = kv_transfer_time(case)
-    system, acceptance = case.system, case.workload.serving.acceptance.si
-    balance, output_len = case.workload.serving.balance, case.workload.traffic.output_len.si
-    drafting = case.model.architecture.mtp_layers.si > 0 and "mtp" not in request.without
+    output_len = case.workload.traffic.output_len.si
     shares = np.zeros(0) if "microbatch" in request.without else core_shares(case)
 
-    def evaluate(
-        ep: Numeric,
-        batch: Numeric,
-        share: Numeric,
-        draft: Numeric,
-        tp: Numeric,
-        expert_tp: Numeric,
-        redundant: Numeric,
-    ) -> Slice:
-        microbatches = np.where(share < 1, 2.0, 1.0)
-        deployment = DecodeDeployment(
-            ep=ep,
-            batch_per_die=batch,
-            kv_len=case.decode_kv_len,
-            microbatches=microbatches,
-            attention_aic_share=share,
-            draft_tokens=draft,
-            acceptance=acceptance,
-            imbalance=case.imbalance(balance, redundant),
-            redundant_experts=redundant,
-            attention_tp=tp,
-            expert_tp=expert_tp,
-        )
-        step = decode_step(system, deployment)
+    def evaluate(**at: Numeric) -> Slice:
+        microbatches = np.where(at["attention_aic_share"] < 1, 2.0, 1.0)
+        step = decode_step(case.system, filled_decode(case, at | {"microbatches": microbatches}))
         columns = {
-            "npus": ep / case.hardware.dies_per_npu,
-            "rate": batch * ep / (output_len * step.tpot),
+            "npus": at["ep"] / case.hardware.dies_per_npu,
+            "rate": at["batch_per_die"] * at["ep"] / (output_len * step.tpot),
             "tpot": step.tpot,
             "delay": step.step_time,
             "free": step.memory.free,
@@ -149,7 +131,7 @@ def _decode_space(
         "ep": instance_sizes(case, npus, request.scale_out),
         "batch_per_die": np.arange(1, MAX_BATCH_PER_DIE + 1, dtype=float),
         "attention_aic_share": np.concatenate([[1.0], shares]),
-        "draft_tokens": np.arange(0, MAX_DRAFT_TOKENS + 1 if drafting else 1, dtype=float),
+        "draft_tokens": drafts(case, request),
         **decode_axes(case, request),
         "redundant_experts": redundancies(case, request),
     }
@@ -204,36 +186,21 @@ def _prefill_space(case: Case, request: Request, npus: int, only: Only, layout: 
     quicker one, because a prompt alone takes less in it or because it holds more prompts. Nor does
     a full batch have to keep the TTFT: it is a limit that light traffic rarely fills.
     """
-    system, prompt_len = case.system, case.workload.traffic.prompt_len.si
-    balance = case.workload.serving.balance
+    prompt_len = case.workload.traffic.prompt_len.si
     levels = cache_levels(case, request)
     halves = [1.0] if "microbatch" in request.without else [1.0, 2.0]
 
-    def batch_of(
-        ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric, redundant: Numeric, reuse: Numeric
-    ) -> Any:
-        deployment = PrefillDeployment(
-            ep=ep,
-            tokens_per_npu=tokens_per_npu,
-            prompt_len=prompt_len,
-            microbatches=microbatches,
-            imbalance=case.imbalance(balance, redundant),
-            redundant_experts=redundant,
-            reuse=reuse,
-            **layout,
-            plane=request.cache_plane,
-        )
-        return prefill_batch(system, deployment)
+    def evaluate(ep: Numeric, tokens_per_npu: Numeric, **at: Numeric) -> Slice:
+        def batch_of(tokens_per_npu: Numeric) -> PrefillBatch:
+            given = {"ep": ep, "tokens_per_npu": tokens_per_npu, "plane": request.cache_plane}
+            return prefill_batch(case.system, filled_prefill(case, given | at | layout))
 
-    def evaluate(
-        ep: Numeric, tokens_per_npu: Numeric, microbatches: Numeric, redundant: Numeric, reuse: Numeric
-    ) -> Slice:
         npus_each = ep / case.hardware.dies_per_npu
-        batch = batch_of(ep, tokens_per_npu, microbatches, redundant, reuse)
+        batch = batch_of(tokens_per_npu)
         sharing = sharing_npus(case, layout, npus_each)
         prompts, groups = tokens_per_npu * npus_each / prompt_len, npus_each / sharing
         one = np.minimum(prompt_len / sharing, tokens_per_npu)
-        single = batch_of(ep, one, microbatches, redundant, reuse)
+        single = batch_of(one)
         chunks = np.ceil(prompt_len / (tokens_per_npu * sharing))
         columns = {
             "npus": npus_each,
@@ -245,7 +212,7 @@ def _prefill_space(case: Case, request: Request, npus: int, only: Only, layout: 
             "spared": single.interval - single.batch_time,
             "prompts": np.where(prompts < groups, np.where(groups > 1, groups, prompts), prompts),
             "transfer": 0.0,
-            "most": levels.most_rate[np.searchsorted(levels.reuse, reuse)],
+            "most": levels.most_rate[np.searchsorted(levels.reuse, at["reuse"])],
         }
         return Slice(columns, {"hbm": batch.memory.free < 0})
 

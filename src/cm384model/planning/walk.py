@@ -115,6 +115,11 @@ class Slice:
     reasons: dict[str, Numeric]
 
 
+def crossed(axes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Axes as arrays of shape ``(n, 1, 1, ...)``, each along its own dimension."""
+    return dict(zip(axes, np.meshgrid(*axes.values(), indexing="ij", sparse=True), strict=True))
+
+
 def explore(
     axes: dict[str, np.ndarray],
     rising: str,
@@ -124,12 +129,12 @@ def explore(
 ) -> Explored:
     """Evaluate the product of ``axes`` and keep the options that no other of their kind beats.
 
-    ``kind`` names the axes whose every value may be worth having. Of candidates that differ in
-    neither these nor the ``rising`` axis, the one with the smallest delay must have the highest
-    rate. Every constraint that ``evaluate`` names must forbid more, never less, as the ``rising`` axis
-    grows: memory, step time and batch time do, because every law is nondecreasing in the tokens.
-    So a value of another axis that has no candidate left at the largest value of a block has none
-    at any larger one: it is dropped from the rest of the slice.
+    ``evaluate`` takes the axes by name; ``kind`` names those whose every value may be worth having.
+    Of candidates that differ in neither these nor the ``rising`` axis, the one with the smallest
+    delay must have the highest rate. Every constraint that ``evaluate`` names must forbid more,
+    never less, as the ``rising`` axis grows: memory, step time and batch time do, because every law
+    is nondecreasing in the tokens. So a value of another axis that has no candidate left at the
+    largest value of a block has none at any larger one: it is dropped from the rest of the slice.
     """
     names, shape = list(axes), tuple(len(axis) for axis in axes.values())
     first, along = names[0], names.index(rising)
@@ -145,9 +150,9 @@ def explore(
         part = axes | {first: axes[first][start : start + step]}
         for low in range(0, shape[along], block):
             part[rising] = axes[rising][low : low + block]
-            sparse = np.meshgrid(*part.values(), indexing="ij", sparse=True)
+            at = crossed(part)
             here = tuple(len(axis) for axis in part.values())
-            result = evaluate(*sparse)
+            result = evaluate(**at)
             allowed = np.ones(here, dtype=bool)
             for reason, mask in result.reasons.items():
                 mask = np.broadcast_to(mask, here)
@@ -158,7 +163,7 @@ def explore(
             _note_nearest(nearest, result, here)
             rows = _quickest(allowed, np.broadcast_to(result.columns["delay"], here), free)
             if len(rows):
-                kept.append(undominated(_options(names, sparse, here, rows, result), kind))
+                kept.append(undominated(_options(at, here, rows, result), kind))
             left = allowed.take([-1], axis=along)
             if not left.any():
                 break
@@ -201,16 +206,14 @@ def _quickest(allowed: np.ndarray, delay: np.ndarray, free: tuple[int, ...]) -> 
     return found
 
 
-def _options(
-    names: list[str], sparse: tuple[np.ndarray, ...], shape: tuple[int, ...], rows: np.ndarray, result: Slice
-) -> Options:
+def _options(at: dict[str, np.ndarray], shape: tuple[int, ...], rows: np.ndarray, result: Slice) -> Options:
     places = np.unravel_index(rows, shape)
 
     def flat(values: Numeric) -> np.ndarray:
         taken: np.ndarray = np.broadcast_to(values, shape)[places]
         return taken
 
-    axes = {name: flat(axis) for name, axis in zip(names, sparse, strict=True)}
+    axes = {name: flat(axis) for name, axis in at.items()}
     return Options(axes, **{name: flat(values) for name, values in result.columns.items()})
 
 

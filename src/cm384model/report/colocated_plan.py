@@ -7,6 +7,7 @@ from cm384model.planning.results import ColocatedPlan, PlanResult
 from cm384model.prediction.case import Case
 from cm384model.prediction.scale_out import asked
 from cm384model.report.blocks import Block, Command, Table
+from cm384model.report.instances import decode_words, split_cores
 from cm384model.report.values import interval, percent, setting, significant, with_unit
 
 
@@ -43,7 +44,7 @@ def _beside(result: PlanResult) -> str:
 
 
 def _table(case: Case, plans: tuple[ColocatedPlan, ...]) -> Table:
-    cores = int(case.hardware.die.aic_cores.si)
+    cores = split_cores(case)
     rows = [
         (
             str(plan.rank),
@@ -68,11 +69,4 @@ def _table(case: Case, plans: tuple[ColocatedPlan, ...]) -> Table:
 
 def instance_words(plan: ColocatedPlan, cores: int) -> str:
     """The instances of a plan in a few words."""
-    words = [f"{plan.instances} x EP{plan.ep} b{plan.batch_per_die} {plan.microbatches}mb"]
-    if plan.microbatches > 1:
-        attention = round(plan.attention_aic_share * cores)
-        words.append(f"{attention}:{cores - attention}")
-    words.append(f"MTP{plan.draft_tokens}")
-    words += [f"TP{plan.attention_tp}"] if plan.attention_tp > 1 else []
-    words += [f"ETP{plan.expert_tp}"] if plan.expert_tp > 1 else []
-    return " ".join([*words, f"{plan.tokens_per_npu:.0f} tokens"])
+    return f"{plan.instances} x {decode_words(plan, cores)} {plan.tokens_per_npu:.0f} tokens"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cm384model.planning.layouts import PLAIN
 from cm384model.planning.results import (
     CachePool,
     ColocatedPlan,
@@ -16,25 +15,12 @@ from cm384model.planning.results import (
 )
 from cm384model.planning.vary import Varied
 from cm384model.prediction.case import Case
-from cm384model.prediction.memory import usual_attention_tp
 from cm384model.prediction.scale_out import asked
 from cm384model.report.blocks import Block, Command, Table
 from cm384model.report.colocated_plan import colocated_blocks, instance_words
+from cm384model.report.instances import at_words, decode_words, legend, prefill_words, split_cores
 from cm384model.report.report import Report, flat
-from cm384model.report.values import significant, tokens, with_unit
-
-LEGEND = (
-    "EP: dies of an instance   K: 1024 prompt tokens per NPU and batch   b: requests per die   "
-    "mb: microbatches\n"
-    "16:8: AIC cores of a die for attention and experts   MTP: draft tokens per step   "
-    "TP: dies that share heads"
-)
-MORE = {
-    "ETP": "dies that split experts",
-    "CP": "parts of a prompt's sequence, 0 as the engine has it",
-    "PP": "stages / chunks",
-}
-"""What else may stand in a plan."""
+from cm384model.report.values import significant, with_unit
 
 
 def plan_report(case: Case, result: PlanResult, words: str) -> Report:
@@ -48,7 +34,7 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
     if result.plans:
         blocks += [
             _table(case, result.plans),
-            legend(result.plans),
+            legend(pool for plan in result.plans for pool in (plan.prefill, plan.decode)),
             f"{_limits(result.plans[0], result.slo.get('e2e_s'))}\n{_help(result)}",
             *([_cache(case, result)] if result.plans[0].cache else []),
             *([_frontier(result)] if result.frontier else []),
@@ -63,48 +49,21 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
     return Report(blocks, records, result, result.notes)
 
 
-def legend(plans: tuple[Plan, ...]) -> str:
-    """What the short names in a table of plans mean, as far as they occur."""
-    unusual = (("ETP", "expert_tp", 1), ("CP", "context_parallel", 0), ("PP", "chunks", 1))
-    pools = [pool for plan in plans for pool in (plan.prefill, plan.decode)]
-    shown = [name for name, field, usual in unusual if any(getattr(p, field, usual) != usual for p in pools)]
-    return "\n".join([LEGEND, *(["   ".join(f"{n}: {MORE[n]}" for n in shown)] if shown else [])])
-
-
 def explain_command(case: Case, result: PlanResult, words: str) -> str:
     """The command that explains the pool which limits the best plan."""
     plan = result.plans[0]
-    if _decode_limits(plan):
-        d = plan.decode
-        if d.kv_precision != case.model.precision.kv:
-            words += f" --set model.precision.kv={d.kv_precision}"
-        phase, ep = "decode", d.ep
-        at = f"ep={d.ep},batch_per_die={d.batch_per_die},microbatches={d.microbatches}"
-        at += f",draft_tokens={d.draft_tokens},attention_tp={d.attention_tp}"
-        at += f",redundant_experts={d.redundant_experts}" + _splits(case, {"expert_tp": d.expert_tp})
-    else:
-        phase, ep, at = "prefill", plan.prefill.ep, _prefill_at(case, plan.prefill)
-    return f"cm384 explain {words} --phase {phase} --at {at}{asked(case, ep)}"
-
-
-def _splits(case: Case, layout: Mapping[str, float]) -> str:
-    """Fields of a layout that are not as usual, as ``--at`` takes them."""
-    usual = {**PLAIN, "attention_tp": usual_attention_tp(case.system)}
-    return "".join(f",{name}={value:g}" for name, value in layout.items() if value != usual[name])
+    pool: DecodePool | PrefillPool = plan.decode if _decode_limits(plan) else plan.prefill
+    phase = "decode" if _decode_limits(plan) else "prefill"
+    if _decode_limits(plan) and plan.decode.kv_precision != case.model.precision.kv:
+        words += f" --set model.precision.kv={plan.decode.kv_precision}"
+    return f"cm384 explain {words} --phase {phase} --at {at_words(case, pool)}{asked(case, pool.ep)}"
 
 
 def cache_command(case: Case, result: PlanResult, words: str) -> str:
     """The command that explains what loading from the cache costs the prefill of the best plan."""
-    at = _prefill_at(case, result.plans[0].prefill) + asked(case, result.plans[0].prefill.ep)
+    pool = result.plans[0].prefill
+    at = at_words(case, pool) + asked(case, pool.ep)
     return f"cm384 explain {words} cache_load --phase prefill --at {at}"
-
-
-def _prefill_at(case: Case, p: PrefillPool) -> str:
-    at = f"ep={p.ep},tokens_per_npu={p.tokens_per_npu},microbatches={p.microbatches}"
-    at += f",redundant_experts={p.redundant_experts}" + _splits(case, p.layout)
-    if p.reuse:
-        at += f",reuse={p.reuse:.6g}" + (f",plane={p.plane}" if p.plane != "ub" else "")
-    return at
 
 
 def _title(case: Case, result: PlanResult) -> str:
@@ -122,12 +81,11 @@ def _title(case: Case, result: PlanResult) -> str:
 
 
 def _table(case: Case, plans: tuple[Plan, ...]) -> Table:
-    cores = _cores(case)
+    cores = split_cores(case)
     rows = [
         (
             str(plan.rank),
-            _prefill(plan.prefill),
-            _decode(plan.decode, cores),
+            *_pools(plan, cores),
             f"{plan.npus}/{plan.dies}",
             significant(plan.tpot_s * 1e3, 3),
             significant(plan.ttft_s, 3),
@@ -155,32 +113,10 @@ def _table(case: Case, plans: tuple[Plan, ...]) -> Table:
     return Table(header, rows, "rllrrrrrrrl")
 
 
-def _cores(case: Case) -> int:
-    """Cores that two streams divide; 0 under an engine whose streams do not."""
-    split = case.engine.decode_streams == "attention-experts"
-    return int(case.hardware.die.aic_cores.si) if split else 0
-
-
-def _prefill(pool: PrefillPool) -> str:
-    words = [f"{pool.instances} x EP{pool.ep} {tokens(pool.tokens_per_npu)} {pool.microbatches}mb"]
-    words += [f"TP{pool.attention_tp}"] if pool.attention_tp > 1 else []
-    words += [f"ETP{pool.expert_tp}"] if pool.expert_tp > 1 else []
-    words += [f"CP{pool.context_parallel}"] if pool.context_parallel > 0 else []
-    words += [f"PP{pool.pipeline_stages}/{pool.chunks}"] if pool.pipeline_stages > 1 else []
-    return " ".join(words)
-
-
-def _decode(pool: DecodePool, cores: int) -> str:
-    split = ""
-    if pool.microbatches > 1 and cores:
-        attention = round(pool.attention_aic_share * cores)
-        split = f" {attention}:{cores - attention}"
-    return (
-        f"{pool.instances} x EP{pool.ep} b{pool.batch_per_die} {pool.microbatches}mb{split}"
-        f" MTP{pool.draft_tokens}"
-        + (f" TP{pool.attention_tp}" if pool.attention_tp > 1 else "")
-        + (f" ETP{pool.expert_tp}" if pool.expert_tp > 1 else "")
-    )
+def _pools(plan: Plan, cores: int) -> tuple[str, str]:
+    """The pools of a plan in words."""
+    p, d = plan.prefill, plan.decode
+    return f"{p.instances} x {prefill_words(p)}", f"{d.instances} x {decode_words(d, cores)}"
 
 
 def _bound(bound_by: str) -> str:
@@ -315,7 +251,7 @@ def _frontier(result: PlanResult) -> Table:
 
 def vary_report(case: Case, varied: list[Varied]) -> Report:
     """One line per value: the best plan under it, or why there is none."""
-    cores = _cores(case)
+    cores = split_cores(case)
     sized = any(plan.cache is not None for one in varied for plan in one.result.plans[:1])
     rows, machine = [], []
     for one in varied:
@@ -323,7 +259,7 @@ def vary_report(case: Case, varied: list[Varied]) -> Report:
         plan = plans[0] if plans else None
         cache = ("-", "-")
         if isinstance(plan, Plan):
-            pools = _prefill(plan.prefill), _decode(plan.decode, cores)
+            pools = _pools(plan, cores)
             cache = cache if plan.cache is None else _cache_cells(plan.cache)
         else:
             pools = "-", "-" if plan is None else instance_words(plan, cores)

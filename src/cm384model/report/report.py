@@ -55,10 +55,10 @@ class Report:
 
 
 def jsonable(value: Any) -> Any:
-    """Dataclasses as objects, ``schema`` first and without the fields that hold raw arrays."""
+    """Dataclasses as objects, ``schema`` or ``rank`` first and without the fields that hold raw arrays."""
     if dataclasses.is_dataclass(value):
         names = [f.name for f in dataclasses.fields(value) if not f.name.startswith("raw_")]
-        names.sort(key=lambda name: name not in ("schema", "phase"))
+        names.sort(key=lambda name: name not in ("schema", "phase", "rank"))
         return {name: jsonable(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {str(key): jsonable(entry) for key, entry in value.items()}
