@@ -200,7 +200,7 @@ def _result(
     return PlanResult(
         feasible=bool(plans),
         reasons=() if infeasible is None else (infeasible.constraint,),
-        workload=case.name,
+        workload=case.workload.name,
         hardware=case.hardware.name,
         engine=case.engine.name,
         model=case.model.name,

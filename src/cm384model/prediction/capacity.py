@@ -169,7 +169,7 @@ def fit_case(case: Case, phase: Phase, at: At = (), npus: int | None = None) -> 
     return Capacity(
         feasible=feasible,
         reasons=() if miss is None else (miss.constraint,),
-        workload=case.name,
+        workload=case.workload.name,
         hardware=case.hardware.name,
         engine=case.engine.name,
         model=case.model.name,

@@ -37,12 +37,6 @@ class Case:
     workload: Workload
 
     @property
-    def name(self) -> str:
-        """The workload, and the model where it is not the workload's own."""
-        own = Path(self.workload.model).name.removesuffix(".toml") == self.model.name
-        return self.workload.name if own else f"{self.model.name} at {self.workload.name}"
-
-    @property
     def system(self) -> System:
         """The machine with the engine and the model on it."""
         return System(self.hardware, self.engine, self.model)
@@ -108,7 +102,7 @@ def load_case(
 ) -> Case:
     """Load a case by names or files and apply ``PATH=VALUE`` settings to it.
 
-    The model is that of the workload if none is given.
+    The model is that of the workload if none is given; a workload under another one is called so.
 
     Raises
     ------
@@ -117,10 +111,13 @@ def load_case(
     """
     traffic = load_workload(workload)
     machine = load_hardware(hardware or traffic.defaults.hardware or DEFAULT_HARDWARE)
+    own = load_model(model) if model else load_model_of(traffic)
+    if model and model != traffic.model:
+        traffic = traffic.model_copy(update={"name": f"{own.name} at {traffic.name}"})
     specs = {
         "hardware": machine,
         "engine": load_engine(engine or traffic.defaults.engine or machine.engine or DEFAULT_ENGINE),
-        "model": load_model(model) if model else load_model_of(traffic),
+        "model": own,
         "workload": traffic,
     }
     return Case(**apply_overrides(specs, list(settings)))

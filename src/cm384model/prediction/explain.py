@@ -151,7 +151,7 @@ def explain(case: Case, phase: Phase, at: At, term: str | None = None) -> Explan
     return Explanation(
         feasible=prediction.feasible,
         reasons=prediction.reasons,
-        workload=case.name,
+        workload=case.workload.name,
         hardware=case.hardware.name,
         engine=case.engine.name,
         phase=phase,

@@ -41,7 +41,7 @@ def heading(case: Case, phase: str, deployment: Mapping[str, Any]) -> str:
     """What is predicted: the case, and the deployment with all its values."""
     npus = deployment["ep"] / case.hardware.dies_per_npu
     return (
-        f"{case.name} on {case.hardware.name} with {case.engine.name}, {phase}\n"
+        f"{case.workload.name} on {case.hardware.name} with {case.engine.name}, {phase}\n"
         f"one instance of {setting(deployment['ep'])} dies ({setting(npus)} NPUs): {settings(deployment)}"
     )
 
