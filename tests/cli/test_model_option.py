@@ -77,3 +77,10 @@ def test_an_unknown_model_is_said(run):
     result = run("predict", W, *AT, "--model", "kimi-k3")
     assert result.status == 2
     assert "no model 'kimi-k3'. Did you mean 'kimi-k2'?" in result.err
+
+
+def test_a_setting_that_names_a_model_leads_here(run):
+    result = run("predict", W, *AT, "--set", "workload.model=kimi-k2")
+    assert result.status == 2
+    assert "'workload.model' is a whole file, not one of its values" in result.err
+    assert "--model NAME|FILE" in result.err

@@ -199,7 +199,7 @@ BAD = {
     "all nodes spare": (("--spare-nodes", "8"), "spare_nodes = 8 is out of bounds"),
     "spare nodes no number": (("--spare-nodes", "x"), "--spare-nodes = 'x' is not a whole number"),
     "reuse of one": (("--reuse", "1"), "reuse = 1 is out of bounds"),
-    "reuse no number": (("--reuse", "half"), "'--reuse'"),
+    "reuse no number": (("--reuse", "half"), "--reuse: 'half' is not a value"),
     "concurrency of zero": (("--max-concurrency", "0"), "max_concurrency = 0 is out of bounds"),
     "unknown choice": (("--without", "mpt"), "Did you mean 'mtp'?"),
     "unknown precision": (("--kv-precision", "int4"), "'int4' is not known"),
@@ -312,3 +312,16 @@ def test_every_command_that_is_printed_runs_and_is_of_the_plan(run, tmp_path, op
         found = json.loads(run("predict", *words, "--format", "json").out)
         pool = plan["colocated"][0] if found["phase"] == "colocated" else plan["plans"][0][found["phase"]]
         assert found["memory"]["free_bytes"] == pytest.approx(pool["free_bytes"], rel=1e-9)
+
+
+def test_reuse_is_a_share_or_per_cent(run):
+    a, b = (run("plan", "deepseek-r1-4k-256", "--npus", "64", "--reuse", text).out for text in ("0.5", "50%"))
+    lines = [[line for line in out.splitlines() if "candidates in" not in line] for out in (a, b)]
+    assert lines[0] == lines[1]
+
+
+@pytest.mark.parametrize(("text", "said"), [("lots", "--reuse: "), ("150%", "reuse = 1.5 is out of bounds")])
+def test_a_share_that_is_none(run, text, said):
+    result = run("plan", "deepseek-r1-4k-256", "--npus", "64", "--reuse", text)
+    assert result.status == 2
+    assert said in result.err

@@ -12,6 +12,7 @@ import typer
 from cm384model.report.report import FORMATS
 from cm384model.specs.catalogue import SpecKind, names
 from cm384model.specs.diagnostics import SpecError, with_suggestion
+from cm384model.specs.units import parse_value
 
 PHASES = ("decode", "prefill")
 SERVED = (*PHASES, "colocated")
@@ -37,6 +38,18 @@ def whole(name: str) -> Callable[[str], int]:
             return int(text)
         except ValueError:
             raise SpecError.of(f"{name} = '{text}' is not a whole number") from None
+
+    return read
+
+
+def share(name: str) -> Callable[[str], float]:
+    """A reader of shares, as a number or in per cent."""
+
+    def read(text: str | float) -> float:
+        try:
+            return parse_value(str(text), "number")
+        except SpecError as error:
+            raise SpecError.of(f"{name}: {error.problems[0].message}", "a share such as 0.5 or 50%") from None
 
     return read
 

@@ -63,7 +63,11 @@ def plan(
     ] = 0,
     reuse: Annotated[
         float,
-        typer.Option(metavar="SHARE", help="Share of prompt tokens found in the context cache."),
+        typer.Option(
+            parser=options.share("--reuse"),
+            metavar="SHARE",
+            help="Share of prompt tokens found in the context cache: 0.5 or 50%.",
+        ),
     ] = 0.0,
     reuse_curve: Annotated[
         Path | None,

@@ -9,7 +9,7 @@ from cm384model.planning.compare import PlanComparison
 from cm384model.prediction.compare import WHOLE, Comparison, Figure, Side, TermPair
 from cm384model.report.blocks import Block, Table
 from cm384model.report.report import Report, flat
-from cm384model.report.values import percent, scale, setting, significant, with_unit
+from cm384model.report.values import npus_words, percent, scale, setting, significant, with_unit
 
 
 class Noted(Protocol):
@@ -56,8 +56,8 @@ def compare_plans_report(result: PlanComparison) -> Report:
     a, b = result.a, result.b
     blocks: list[Block] = [
         "best plans\n"
-        f"A  {a.workload} on {a.hardware} with {a.engine}, {a.npus} NPUs\n"
-        f"B  {b.workload} on {b.hardware} with {b.engine}, {b.npus} NPUs",
+        f"A  {a.workload} on {a.hardware} with {a.engine}, {npus_words(a.npus)}\n"
+        f"B  {b.workload} on {b.hardware} with {b.engine}, {npus_words(b.npus)}",
         figures_table("what differs", result.differences),
     ]
     if result.feasible:
@@ -113,7 +113,7 @@ def _value(name: str, value: object) -> str:
 def _side(side: Side) -> str:
     return (
         f"{side.workload} on {side.hardware} with {side.engine}, "
-        f"one instance of {side.npus} NPUs ({side.dies} dies)"
+        f"one instance of {npus_words(side.npus)} ({side.dies} dies)"
     )
 
 

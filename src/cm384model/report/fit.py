@@ -9,7 +9,7 @@ from cm384model.prediction.case import Case
 from cm384model.report.blocks import Block, Table
 from cm384model.report.predict import settings
 from cm384model.report.report import Report
-from cm384model.report.values import percent, setting
+from cm384model.report.values import npus_words, percent, setting
 
 MATTERS = {
     "decode": ("kv_len", "batch_per_die", "draft_tokens", "redundant_experts", "attention_tp", "expert_tp"),
@@ -58,7 +58,7 @@ def _title(case: Case, result: Capacity) -> str:
 
 def _answer(result: Capacity) -> str:
     if result.smallest is None:
-        return f"no instance of up to {result.npus} NPUs holds it"
+        return f"no instance of up to {npus_words(result.npus)} holds it"
     answer = f"smallest instance that holds it: {_size(result.smallest)}"
     if result.smallest_of_nodes is not None:
         nodes = result.smallest_of_nodes.nodes
@@ -67,7 +67,7 @@ def _answer(result: Capacity) -> str:
 
 
 def _size(size: Size) -> str:
-    return f"{size.npus} NPUs ({size.dies} dies)"
+    return f"{npus_words(size.npus)} ({size.dies} dies)"
 
 
 def _summary(result: Capacity) -> Table:

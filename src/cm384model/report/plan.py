@@ -20,7 +20,7 @@ from cm384model.report.blocks import Block, Command, Table
 from cm384model.report.colocated_plan import colocated_blocks, instance_words
 from cm384model.report.instances import at_words, decode_words, legend, prefill_words, split_cores
 from cm384model.report.report import Report, flat
-from cm384model.report.values import significant, with_unit
+from cm384model.report.values import limit_words, npus_words, significant, with_unit
 
 
 def plan_report(case: Case, result: PlanResult, words: str) -> Report:
@@ -69,14 +69,13 @@ def cache_command(case: Case, result: PlanResult, words: str) -> str:
 def _title(case: Case, result: PlanResult) -> str:
     dies = result.npus * int(case.hardware.dies_per_npu)
     limits = ", ".join(
-        f"{name.removesuffix('_s').upper()} <= {with_unit(limit, 's', 6)}"
-        for name, limit in result.slo.items()
+        f"{name.removesuffix('_s').upper()} <= {limit_words(limit)}" for name, limit in result.slo.items()
     )
     if result.rate_requests_per_s is not None:
         limits = f"{result.objective} at {result.rate_requests_per_s:g} requests/s, {limits}"
     return (
         f"{result.workload} on {result.hardware} with {result.engine}, "
-        f"{result.npus} NPUs ({dies} dies), {limits}"
+        f"{npus_words(result.npus)} ({dies} dies), {limits}"
     )
 
 
@@ -227,7 +226,7 @@ def _mixed(mixed: MixedPools | None) -> str:
         return ""
     decode = " + ".join(f"{count} x {name}" for name, count in mixed.decode_instances.items())
     return (
-        f"{decode} beside {mixed.prefill_instances} prefill instances, {mixed.npus} NPUs: "
+        f"{decode} beside {mixed.prefill_instances} prefill instances, {npus_words(mixed.npus)}: "
         f"{significant(mixed.requests_per_s)} requests/s ({mixed.requests_per_s_change:+.1%})"
     )
 

@@ -15,7 +15,7 @@ from cm384model.prediction.results import (
 )
 from cm384model.report.blocks import Block, Table
 from cm384model.report.report import Report
-from cm384model.report.values import interval, percent, scale, setting, significant, with_unit
+from cm384model.report.values import interval, npus_words, percent, scale, setting, significant, with_unit
 
 Prediction = DecodePrediction | PrefillPrediction | ColocatedPrediction
 TOTAL = {"decode": "step", "prefill": "batch", "colocated": "request"}
@@ -42,7 +42,7 @@ def heading(case: Case, phase: str, deployment: Mapping[str, Any]) -> str:
     npus = deployment["ep"] / case.hardware.dies_per_npu
     return (
         f"{case.workload.name} on {case.hardware.name} with {case.engine.name}, {phase}\n"
-        f"one instance of {setting(deployment['ep'])} dies ({setting(npus)} NPUs): {settings(deployment)}"
+        f"one instance of {setting(deployment['ep'])} dies ({npus_words(npus)}): {settings(deployment)}"
     )
 
 

@@ -50,6 +50,25 @@ def with_unit(value: float, unit: str, digits: int = 4) -> str:
     return f"{text} {shown}"
 
 
+def npus_words(npus: float) -> str:
+    """So many packages.
+
+    >>> npus_words(1), npus_words(64.0)
+    ('1 NPU', '64 NPUs')
+    """
+    return f"{npus:g} NPU{'s' if npus != 1 else ''}"
+
+
+def limit_words(limit: float) -> str:
+    """A time limit as it was asked for.
+
+    >>> limit_words(0.007201), limit_words(5.0)
+    ('7.201 ms', '5 s')
+    """
+    factor, unit = scale([limit], "s")
+    return f"{limit / factor:.6g} {unit}"
+
+
 def interval(low: float | None, high: float | None, unit: str, digits: int = 4) -> str:
     """The ends of an interval in one unit; empty where there is none.
 

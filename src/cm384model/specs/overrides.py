@@ -87,6 +87,10 @@ def locate(specs: Mapping[str, Spec], given: str) -> tuple[str, str]:
     full = [f"{name}.{path}" for name, path in found or known]
     if found:
         raise SpecError.of(f"'{given}' is ambiguous", f"one of {', '.join(full)}")
+    if given.rpartition(".")[2] in specs:
+        kind = given.rpartition(".")[2]
+        hint = f"--{kind} NAME|FILE puts another one in its place" if kind != "workload" else None
+        raise SpecError.of(f"'{given}' is a whole file, not one of its values", hint)
     prefixed = given.split(".")[0] in specs
     choices = full if prefixed else [path for _, path in known]
     raise SpecError.of(with_suggestion(f"unknown path '{given}'", given, choices))
