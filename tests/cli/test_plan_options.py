@@ -325,3 +325,14 @@ def test_a_share_that_is_none(run, text, said):
     result = run("plan", "deepseek-r1-4k-256", "--npus", "64", "--reuse", text)
     assert result.status == 2
     assert said in result.err
+
+
+def test_where_pools_do_not_fit_instances_that_do_both_are_named(run):
+    machine = ("deepseek-r1-4k-256", "--hardware", "atlas-800i-a3", "--npus", "8")
+    refused = run("plan", *machine)
+    assert refused.status == 1
+    rate = refused.err.partition("--serving colocated serves ")[2].split()[0]
+    served = json.loads(run("plan", *machine, "--serving", "colocated", "--format", "json").out)
+    assert f"{served['colocated'][0]['requests_per_s']:.4g}" == rate
+    tight = run("plan", *machine, "--slo", "tpot=1ms")
+    assert "colocated" not in tight.err

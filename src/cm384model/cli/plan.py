@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cm384model.cli import options
 from cm384model.cli.exit_status import ExitStatus
+from cm384model.specs.diagnostics import SpecError
+
+if TYPE_CHECKING:
+    from cm384model.prediction.case import Case
 
 
 def plan(
@@ -220,5 +224,21 @@ def plan(
     deliver(plan_report(case, result, words), form, output)
     if result.feasible or result.infeasible is None:
         return ExitStatus.YES
-    say_no(result.infeasible.constraint, result.infeasible.nearest, result.infeasible.hint)
+    hint = result.infeasible.hint + _on_the_same_dies(case, asked)
+    say_no(result.infeasible.constraint, result.infeasible.nearest, hint)
     return ExitStatus.NO
+
+
+def _on_the_same_dies(case: Case, asked: dict[str, Any]) -> str:
+    """What instances that do both would serve where pools apart serve nothing."""
+    from cm384model import api
+
+    if asked["serving"] != "disaggregated":
+        return ""
+    try:
+        other = api.plan(case, **{**asked, "serving": "colocated", "top": 1})
+    except SpecError:  # it takes no such cache or arrivals
+        return ""
+    if not other.colocated:
+        return ""
+    return f"; --serving colocated serves {other.colocated[0].requests_per_s:.4g} requests/s"
