@@ -35,8 +35,12 @@ def here(tmp_path, monkeypatch):
 
 
 def copy(folder: Path) -> Path:
+    """The data files, of machines a few: every one has blocks of its own in the sample."""
     for name in ("hardware", "workloads"):
         shutil.copytree(data_root() / name, folder / name)
+    for path in (folder / "hardware").glob("*.toml"):
+        if path.stem not in ("cloudmatrix384", "atlas-900-a3", "h800", "h20"):
+            path.unlink()
     return folder
 
 
@@ -198,7 +202,8 @@ def other_version(tmp_path):
     (packages,) = folder.glob("lib/*/site-packages")
     source = Path(sampling.__file__).parents[2]
     shutil.copytree(source, packages / "cm384model", ignore=shutil.ignore_patterns("__pycache__"))
-    copy(packages / "cm384model" / "data")
+    for name in ("hardware", "workloads"):
+        shutil.copytree(data_root() / name, packages / "cm384model" / "data" / name)
     libraries = [Path(path) for path in sys.path if path.endswith("site-packages")]
     (packages / "libraries.pth").write_text("".join(f"{path}\n" for path in libraries))
     return folder

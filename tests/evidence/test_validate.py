@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from cm384model.evidence.published import GROUPS, in_groups, shipped_rows
 from cm384model.evidence.validate import COVERAGE, RUNS, check, validate
 from cm384model.prediction.evaluate import predict_operator
+from cm384model.report.validate import validate_report
 from cm384model.specs.diagnostics import SpecError
 
 
@@ -101,12 +101,6 @@ def test_a_row_outside_its_band_is_named():
     assert found.rows[0].error == pytest.approx(check(row).predicted / row.published / 1.2 - 1)
 
 
-def test_it_takes_less_than_three_seconds():
-    started = time.process_time()
-    validate(shipped_rows())
-    assert time.process_time() - started < 3
-
-
 def test_groups_begin_with_a_word():
     rows = in_groups(shipped_rows(), ["operators.g", "decode"])
     assert {row.group for row in rows} == {"operators.gemm", "operators.grouped_gemm", "decode"}
@@ -123,6 +117,8 @@ def test_left_out_rows_are_predicted_by_a_fit_that_never_saw_them():
         assert left_out.error != pytest.approx(by_id(found, left_out.id).error, rel=1e-3)
     assert sum(abs(row.error) for row in found.leave_one_out) / 5 <= 0.07
     assert next(target for target in found.targets if target.name == "decode_unseen").met
+    report = validate_report(found, every=False, chosen=True).render("table")
+    assert "each decode row predicted by a fit that never saw it" in report
 
 
 def test_table_8_is_compute_bound_and_table_9_memory_bound(case):
