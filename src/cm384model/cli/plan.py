@@ -224,13 +224,15 @@ def plan(
     deliver(plan_report(case, result, words), form, output)
     if result.feasible or result.infeasible is None:
         return ExitStatus.YES
-    hint = result.infeasible.hint + _on_the_same_dies(case, asked)
-    say_no(result.infeasible.constraint, result.infeasible.nearest, hint)
+    missed, hint = result.infeasible, result.infeasible.hint
+    if missed.constraint.startswith(("hbm: ", "npus: ")):
+        hint += _on_the_same_dies(case, asked)
+    say_no(missed.constraint, missed.nearest, hint)
     return ExitStatus.NO
 
 
 def _on_the_same_dies(case: Case, asked: dict[str, Any]) -> str:
-    """What instances that do both would serve where pools apart serve nothing."""
+    """What instances that do both would serve where two pools do not fit."""
     from cm384model import api
 
     if asked["serving"] != "disaggregated":
