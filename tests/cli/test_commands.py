@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import itertools
 import json
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cm384model import api
 from cm384model.report.listing import KINDS
 from cm384model.specs.catalogue import names
 from cm384model.specs.deployment import OPERATOR_FIELDS
@@ -42,6 +44,14 @@ COMMANDS = {
     **{f"list {kind}": ("list", kind) for kind in KINDS},
 }
 EVERY_COMMAND = pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_validation():
+    """The shipped rows are predicted once for all forms of their report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "validate", functools.cache(api.validate))
+        yield
 
 
 @EVERY_COMMAND
