@@ -70,38 +70,13 @@ def compare(
         typer.Option("--slo-b", metavar="NAME=TIME,...", help="The same for B alone.", show_default=False),
     ] = None,
     model: options.ModelOption = None,
-    model_b: Annotated[
-        str | None,
-        typer.Option(
-            "--model-b",
-            metavar="NAME|FILE",
-            help="The same for B alone.",
-            autocompletion=options.complete("model"),
-            show_default=False,
-        ),
-    ] = None,
+    model_b: Annotated[str | None, options.of_file("--model-b", "model", "The same for B alone.")] = None,
     hardware: options.HardwareOption = None,
     hardware_b: Annotated[
-        str | None,
-        typer.Option(
-            "--hardware-b",
-            metavar="NAME|FILE",
-            help="The same for B alone.",
-            autocompletion=options.complete("hardware"),
-            show_default=False,
-        ),
+        str | None, options.of_file("--hardware-b", "hardware", "The same for B alone.")
     ] = None,
     engine: options.EngineOption = None,
-    engine_b: Annotated[
-        str | None,
-        typer.Option(
-            "--engine-b",
-            metavar="NAME|FILE",
-            help="The same for B alone.",
-            autocompletion=options.complete("engine"),
-            show_default=False,
-        ),
-    ] = None,
+    engine_b: Annotated[str | None, options.of_file("--engine-b", "engine", "The same for B alone.")] = None,
     settings: options.SettingsOption = None,
     settings_b: Annotated[
         list[str] | None,

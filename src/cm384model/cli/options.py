@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -73,35 +73,23 @@ Workload = Annotated[
         show_default=False,
     ),
 ]
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="NAME|FILE",
-        help="Model; by default the workload's.",
-        autocompletion=complete("model"),
-        show_default=False,
-    ),
-]
+
+
+def of_file(name: str, kind: SpecKind, text: str) -> Any:
+    """An option that takes a data file of a kind, by name or path."""
+    return typer.Option(
+        name, metavar="NAME|FILE", help=text, autocompletion=complete(kind), show_default=False
+    )
+
+
+ModelOption = Annotated[str | None, of_file("--model", "model", "Model; by default the workload's.")]
 HardwareOption = Annotated[
     str | None,
-    typer.Option(
-        "--hardware",
-        metavar="NAME|FILE",
-        help="Machine; by default the workload's, else cloudmatrix384.",
-        autocompletion=complete("hardware"),
-        show_default=False,
-    ),
+    of_file("--hardware", "hardware", "Machine; by default the workload's, else cloudmatrix384."),
 ]
 EngineOption = Annotated[
     str | None,
-    typer.Option(
-        "--engine",
-        metavar="NAME|FILE",
-        help="Serving engine; by default the workload's, else cloudmatrix-infer.",
-        autocompletion=complete("engine"),
-        show_default=False,
-    ),
+    of_file("--engine", "engine", "Serving engine; by default the workload's, else cloudmatrix-infer."),
 ]
 SettingsOption = Annotated[
     list[str] | None,

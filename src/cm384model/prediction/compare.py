@@ -19,7 +19,7 @@ from cm384model.prediction.results import (
     PrefillPrediction,
     TermResult,
 )
-from cm384model.specs.deployment import COLOCATED_FIELDS, DECODE_FIELDS, PREFILL_FIELDS, read_at
+from cm384model.specs.deployment import PHASE_FIELDS, SAME_THING, read_at
 from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.quantity import Quantity
 from cm384model.specs.spec import nodes
@@ -41,15 +41,12 @@ FIGURES = (
 KINDS = ("workload", "model", "hardware", "engine")
 MOST_NUMBERS = 12
 """Numbers of two different files are listed up to this many; beyond, the names of the files say it. [-]"""
-FIELDS = {"decode": DECODE_FIELDS, "prefill": PREFILL_FIELDS, "colocated": COLOCATED_FIELDS}
 WHOLE = {
     "decode": ("step", "step_time_s"),
     "prefill": ("batch", "batch_time_s"),
     "colocated": ("request", "e2e_s"),
 }
 """What the terms add up to, in words and as a quantity, by phase."""
-EITHER = (("batch_per_die", "batch_per_npu", "concurrency"), ("balance", "imbalance"))
-"""Names of ``--at`` that say the same in two ways: one for B replaces the other of A."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +152,8 @@ def merged_at(
     SpecError
         For unknown names and bad values on either side.
     """
-    both, own = (read_at(given, FIELDS[phase], f"a {phase} deployment") for given in (at, at_b))
-    for names in EITHER:
+    both, own = (read_at(given, PHASE_FIELDS[phase], f"a {phase} deployment") for given in (at, at_b))
+    for names in SAME_THING:  # one of them for B replaces another of A
         if any(name in own for name in names):
             both = {name: value for name, value in both.items() if name not in names}
     return {**both, **own}

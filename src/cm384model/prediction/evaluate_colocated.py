@@ -35,10 +35,8 @@ from cm384model.prediction.evaluate import (
 from cm384model.prediction.families import attention_of
 from cm384model.prediction.results import ColocatedPrediction, MemoryResult, TermResult
 from cm384model.prediction.scale_out import check_scale_out, notes_of
-from cm384model.specs.deployment import COLOCATED_FIELDS, read_at
+from cm384model.specs.deployment import COLOCATED_FIELDS, LOADS, read_at
 from cm384model.specs.diagnostics import SpecError
-
-LOADS = ("batch_per_die", "batch_per_npu", "concurrency")
 
 
 def predict_colocated(case: Case, at: At) -> ColocatedPrediction:

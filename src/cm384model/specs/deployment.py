@@ -146,6 +146,13 @@ COLOCATED_FIELDS = {
     "redundant_experts": _REDUNDANT,
 }
 
+PHASE_FIELDS = {"decode": DECODE_FIELDS, "prefill": PREFILL_FIELDS, "colocated": COLOCATED_FIELDS}
+"""What ``--at`` takes, by phase."""
+LOADS = ("batch_per_die", "batch_per_npu", "concurrency")
+"""Fields that say how many requests an instance decodes: a deployment has one of them."""
+SAME_THING = (LOADS, ("imbalance", "balance"))
+"""Groups of fields that say the same thing in several ways."""
+
 DISAGGREGATED_FIELDS = {
     **{
         name: COLOCATED_FIELDS[name]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cm384model.prediction.case import Case, load_case
-from cm384model.specs.deployment import Field, read_at
+from cm384model.specs.deployment import LOADS, SAME_THING, Field, read_at
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
 from cm384model.specs.overrides import apply_overrides, locate, settable_paths
 from cm384model.specs.quantity import Quantity
@@ -20,7 +20,6 @@ from cm384model.sweeping.columns import column_groups
 from cm384model.sweeping.evaluate import evaluate
 from cm384model.sweeping.ranges import Span, spans, values_of
 from cm384model.sweeping.study import (
-    CONTRADICTIONS,
     FIELDS,
     FILES,
     GAIN_AND_COST,
@@ -315,9 +314,10 @@ def _check_contradictions(
             raise SpecError.of(f"{draft.name} is an axis and given with --set", "give one of them")
         if names.count(draft.axis.name) > 1:
             raise SpecError.of(f"{draft.axis.name} is an axis twice", "give one of them")
-    for pair in CONTRADICTIONS:
-        if all(name in names or name in at for name in pair):
-            raise SpecError.of(f"{pair[0]} and {pair[1]} set the same thing", "give one of them")
+    for group in SAME_THING:
+        both = [name for name in group if name in names or name in at]
+        if len(both) > 1:
+            raise SpecError.of(f"{both[0]} and {both[1]} set the same thing", "give one of them")
 
 
 def _located(case: Case, setting: str) -> tuple[str, str]:
@@ -344,7 +344,7 @@ def _check_needs(study: Study) -> None:
     needs: dict[str, tuple[tuple[str, ...], ...]] = {
         "decode": (("ep",), ("batch_per_die", "batch_per_npu")),
         "prefill": (("ep",), ("tokens_per_npu",)),
-        "colocated": (("ep",), ("batch_per_die", "batch_per_npu", "concurrency")),
+        "colocated": (("ep",), LOADS),
         "plan": (),
     }
     given = {axis.name for axis in study.axes} | set(study.at)

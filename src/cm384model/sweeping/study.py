@@ -12,15 +12,13 @@ from typing import Any, Literal
 import numpy as np
 
 from cm384model.prediction.case import Case
-from cm384model.specs.deployment import COLOCATED_FIELDS, DECODE_FIELDS, PREFILL_FIELDS, Field
+from cm384model.specs.deployment import PHASE_FIELDS, Field
 from cm384model.specs.diagnostics import SpecError, with_suggestion
 
 Phase = Literal["decode", "prefill", "colocated", "plan"]
 PHASES: tuple[Phase, ...] = ("decode", "prefill", "colocated", "plan")
 FIELDS: dict[str, dict[str, Field]] = {
-    "decode": DECODE_FIELDS,
-    "prefill": PREFILL_FIELDS,
-    "colocated": COLOCATED_FIELDS,
+    **PHASE_FIELDS,
     "plan": {
         "npus": Field("NPUs to spend, spare ones included", low=1, whole=True),
         "spare_nodes": Field("nodes kept free for failures", whole=True),
@@ -30,13 +28,6 @@ FIELDS: dict[str, dict[str, Field]] = {
 """What an axis or ``--at`` may set, by phase."""
 FILES = ("workload", "hardware", "engine", "model")
 """Whole files that an axis may exchange."""
-CONTRADICTIONS = (
-    ("batch_per_die", "batch_per_npu"),
-    ("batch_per_die", "concurrency"),
-    ("batch_per_npu", "concurrency"),
-    ("imbalance", "balance"),
-)
-"""Fields that set the same thing."""
 SCALAR_FIELDS = ("microbatches", "prefill_microbatches")
 SCALAR_PATHS = ("hardware.die.aic_cores", "model.architecture.shared_experts")
 """Numbers that decide which terms there are: one value at a time, like words."""
