@@ -22,6 +22,11 @@ def ceil_div(n: Numeric, d: Numeric) -> Numeric:
     return np.ceil(np.divide(n, d))
 
 
+def whole_units(x: Numeric, *, mean: Numeric) -> Numeric:
+    """Whole units that cover ``x``; with ``mean`` 1, the mean for numbers spread over a unit around ``x``."""
+    return np.where(mean, np.maximum(1, x + 0.5), np.ceil(x))
+
+
 def erlang_b(offered_load: Numeric, servers: Numeric) -> Numeric:
     """Erlang's B by its recurrence, for arrays of servers."""
     blocking = np.ones(np.broadcast_shapes(np.shape(offered_load), np.shape(servers)))

@@ -93,6 +93,28 @@ def test_few_rows_do_not_pay_for_a_full_tile():
     assert full == pytest.approx(8 * few)
 
 
+@pytest.mark.parametrize("mean", [400, 1000, 1185.5])
+def test_rows_that_vary_cost_the_mean_over_a_tile_of_them(mean):
+    """Rows one by one, spread evenly over one tile around their mean; one column of tiles on one core."""
+    one_core = CUBE | {"cores": 1}
+    rows = mean - 64 + (np.arange(128) + 0.5)
+    each = gemm_compute_time(np.ceil(rows), 128, 4096, 1, **one_core)
+    counted = 2 * 128 * 128 * (4096 + CUBE["fill_depth"]) / (CUBE["efficiency"] * CUBE["flop_rate"])
+    varying = gemm_compute_time(mean, 128, 4096, 1, **one_core, rows_vary=1)
+    assert varying == pytest.approx(np.mean(each) + counted / 2, rel=0.01)  # and half of the last wave
+
+
+def test_rows_that_vary_step_nowhere():
+    rows = np.linspace(0.5, 3000, 40_000)
+    for groups in (1, 9):
+        times = gemm_compute_time(rows, 4096, 7168, groups, **CUBE, rows_vary=1)
+        steps = np.diff(times)
+        assert steps.min() >= 0
+        assert steps.max() < 0.002 * times[-1]
+        whole = gemm_compute_time(rows, 4096, 7168, groups, **CUBE)
+        assert np.diff(whole).max() > 0.03 * times[-1] / groups
+
+
 @pytest.mark.parametrize(("tiles", "waves"), [(24, 1), (25, 2), (48, 2), (49, 3), (72, 3)])
 def test_tiles_run_in_whole_waves(tiles, waves):
     one = gemm_compute_time(128, 128 * 24, 4096, 1, **CUBE)

@@ -150,7 +150,8 @@ def test_a_large_batch_is_bound_by_compute_and_a_small_one_by_memory(r1, decode_
     assert experts[1e5].bound == "compute"
     assert experts[1.0].bound == "memory"
     used = experts[1e5].flop / experts[1e5].time / r1.hardware.die.int8_flop_rate.si
-    assert 0.3 < used < 1.2  # above 1 where routed and shared experts run on dies of their own, side by side
+    side_by_side = 2 if ep > 256 else 1  # routed and shared experts on dies of their own
+    assert 0.3 < used < side_by_side * r1.hardware.ops.gemm_int8.efficiency.si
 
 
 def test_few_heads_or_long_context_never_beat_the_peak(r1, decode_deployment):

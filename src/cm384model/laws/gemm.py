@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cm384model.numeric import Numeric, ceil_div, law
+from cm384model.numeric import Numeric, ceil_div, law, whole_units
 
 
 @law
@@ -132,19 +132,25 @@ def gemm_compute_time(
     fill_depth: Numeric,
     efficiency: Numeric,
     multiply_add_flop: Numeric = 2,
+    rows_vary: Numeric = 0,
 ) -> Numeric:
     r"""Time of the arithmetic of equal matrix products on the cube cores.
 
     Each core computes one tile of the result at a time, so the tiles run in
     whole waves over the cores; with less than one wave the kernel splits the
     depth, and all cores share the tiles there are. A tile of few rows is cut down to the row
-    quantum of the cube, and every tile pays the fill of its pipeline [1]_.
+    quantum of the cube, and every tile pays the fill of its pipeline [1]_. Where
+    the rows vary around :math:`M` from product to product, as those of experts do,
+    tiles and waves are counted in the mean: half of the last one is in use.
 
     .. math::
         t = w\, \frac{\phi\,h\,T_N\,(K + K_0)}{\eta\,R / c},
         \qquad n = G \left\lceil \frac{M}{T_M} \right\rceil \left\lceil \frac{N}{T_N} \right\rceil,
         \quad w = \begin{cases} n / c & n < c \\ \lceil n / c \rceil & n \ge c \end{cases},
         \quad h = \min\left(T_M, q \left\lceil \frac{M}{q} \right\rceil\right)
+
+    and for rows that vary :math:`\max(1, x + \tfrac12)` stands in place of
+    :math:`\lceil x \rceil` in what depends on :math:`M`.
 
     Parameters
     ----------
@@ -172,6 +178,8 @@ def gemm_compute_time(
         Share of the peak that deep full tiles reach, :math:`\eta`. [-]
     multiply_add_flop : numeric
         FLOP of one multiply-add, :math:`\phi`; 2 by the common count. [FLOP]
+    rows_vary : numeric
+        1 where :math:`M` is a mean around which the rows spread, 0 where all have :math:`M`. [-]
 
     Returns
     -------
@@ -180,8 +188,8 @@ def gemm_compute_time(
 
     Notes
     -----
-    Valid for ``q <= tile_m``. Groups with unequal rows start more tiles than
-    their mean. Half the cores take half the rate.
+    Valid for ``q <= tile_m``. Half the cores take half the rate. The mean over varying
+    rows takes them to spread evenly over one tile; no row tells their true spread.
 
     Leave-one-out error through `roofline_time` on the rows of the fit [1]_ [2]_,
     median and mean: INT8 with its quantisation and grouped INT8 5.3 %, 7.1 %
@@ -201,9 +209,9 @@ def gemm_compute_time(
     .. [1] zuo2025, Table 10.
     .. [2] aicnpu2026.
     """
-    tiles = groups * ceil_div(m, tile_m) * ceil_div(n, tile_n)
-    waves = ceil_div(tiles, cores) - np.maximum(1 - tiles / cores, 0)
-    tile_rows = np.minimum(tile_m, row_quantum * ceil_div(m, row_quantum))
+    tiles = groups * whole_units(m / tile_m, mean=rows_vary) * ceil_div(n, tile_n)
+    waves = whole_units(tiles / cores, mean=rows_vary) - np.maximum(1 - tiles / cores, 0)
+    tile_rows = np.minimum(tile_m, row_quantum * whole_units(m / row_quantum, mean=rows_vary))
     tile_flop = multiply_add_flop * tile_rows * tile_n * (k + fill_depth)
     return waves * tile_flop / (efficiency * flop_rate / cores)
 

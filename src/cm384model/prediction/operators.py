@@ -88,10 +88,15 @@ def operator(function: Callable[..., Term]) -> Callable[..., Term]:
     return wrapped
 
 
+def multiplies(hardware: Hardware, precision: str) -> bool:
+    """Whether a machine multiplies in a format: it has a peak and a kernel for it."""
+    return f"gemm_{precision}" in hardware.ops and bool(np.all(hardware.flop_rate(precision) > 0))
+
+
 def precisions_of(hardware: Hardware) -> list[str]:
-    """Formats in which a machine multiplies: it has a peak and a kernel for each."""
+    """Formats in which a machine multiplies."""
     known = [op.removeprefix("gemm_") for op in hardware.ops if op.startswith("gemm_")]
-    return [precision for precision in known if np.all(hardware.flop_rate(precision) > 0)]
+    return [precision for precision in known if multiplies(hardware, precision)]
 
 
 def no_product(hardware: Hardware, precision: str, settings: str = "") -> SpecError:
@@ -116,9 +121,10 @@ def gemm(
     groups: Numeric = 1.0,
     precision: str,
     stored: str | None = None,
+    rows_vary: Numeric = 0.0,
 ) -> Term:
     """``groups`` equal products of M x N x K, with weights ``stored`` in another precision maybe. [-]"""
-    if precision not in precisions_of(die.hardware):
+    if not multiplies(die.hardware, precision):
         raise no_product(die.hardware, precision)
     constants = getattr(die.hardware.ops, f"gemm_{precision}")
     widths = {
@@ -138,6 +144,7 @@ def gemm(
         tile_n=constants.tile_n.si,
         fill_depth=constants.fill_depth.si,
         efficiency=constants.efficiency.si,
+        rows_vary=rows_vary,
     )
     memory = gemm_laws.gemm_memory_time(
         m, n, k, groups, **widths, bandwidth=die.bandwidth, efficiency=constants.memory_efficiency.si

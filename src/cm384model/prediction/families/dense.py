@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from cm384model.numeric import Numeric
@@ -128,14 +130,16 @@ def feed_forward(
     vector_efficiency: Numeric,
     name: str = "feed_forward",
     stored: str | None = None,
+    rows_vary: Numeric = 0.0,
 ) -> Term:
-    """Gated feed-forward of ``groups`` experts with ``rows`` token rows each."""
+    """Gated feed-forward of ``groups`` experts with ``rows`` token rows each, or in the mean."""
     hidden = model.architecture.hidden.si
+    product = functools.partial(linear, die, model, groups=groups, stored=stored, rows_vary=rows_vary)
     return merged(
         name,
-        linear(die, model, "gate_up", rows, 2 * intermediate, hidden, groups=groups, stored=stored),
+        product("gate_up", rows, 2 * intermediate, hidden),
         swiglu(die, model, rows * groups, intermediate, vector_efficiency),
-        linear(die, model, "down", rows, hidden, intermediate, groups=groups, stored=stored),
+        product("down", rows, hidden, intermediate),
     )
 
 

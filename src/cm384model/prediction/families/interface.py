@@ -239,6 +239,7 @@ def linear(
     *,
     groups: Numeric = 1.0,
     stored: str | None = None,
+    rows_vary: Numeric = 0.0,
 ) -> Term:
     """A product with weights in their stored format: the model's, unless another is given."""
     p = model.precision
@@ -252,4 +253,5 @@ def linear(
         groups=groups,
         precision=compute_precision(stored, p.activations),
         stored=stored,
+        rows_vary=rows_vary,
     )

@@ -132,6 +132,7 @@ def experts(
         vector_efficiency=vector_efficiency,
         name="routed",
         stored=model.precision.experts,
+        rows_vary=1.0,
     )
     shared_pool = placement.shared_dies + (1 - placement.dedicated) * placement.ep
     if shared == 0:
