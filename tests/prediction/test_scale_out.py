@@ -18,6 +18,7 @@ from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.load import load_engine, load_hardware
 
 ASKED = {"scale_out": "yes"}
+PUSH, PULL = "cann_ep_dispatch", "deepep_ascend_normal_dispatch"
 
 
 @pytest.fixture(scope="module")
@@ -77,20 +78,29 @@ def test_an_engine_made_for_it_need_not_be_asked(case):
 def test_bandwidth_of_an_exchange_by_hand(a2, two):
     """Each share of the traffic at the bandwidth of the network that it takes."""
     near, rdma = a2.hardware.fabric.ub.write.intra_node.bandwidth.si, 25e9
-    assert exchange_bandwidth(a2.hardware, 8.0) == pytest.approx(near)
-    assert exchange_bandwidth(a2.hardware, 32.0) == pytest.approx(1 / (0.25 / near + 0.75 / rdma))
+    assert exchange_bandwidth(a2.hardware, 8.0, PUSH) == pytest.approx(near)
+    assert exchange_bandwidth(a2.hardware, 32.0, PUSH) == pytest.approx(1 / (0.25 / near + 0.75 / rdma))
     ub = two.hardware.fabric.ub.write
     shares = (16 / 1536, (768 - 16) / 1536, 0.5)
     rates = (ub.intra_node.bandwidth.si, ub.inter_node.bandwidth.si, rdma)
     by_hand = 1 / sum(share / rate for share, rate in zip(shares, rates, strict=True))
-    assert exchange_bandwidth(two.hardware, 1536.0) == pytest.approx(by_hand)
+    assert exchange_bandwidth(two.hardware, 1536.0, PUSH) == pytest.approx(by_hand)
+
+
+def test_a_library_that_pulls_sustains_shares_of_what_a_die_reads(case):
+    read, own = case.hardware.fabric.ub.read, case.hardware.ops.deepep_ascend_normal_dispatch
+    near = own.intra_node_efficiency.si * read.intra_node.bandwidth.si
+    far = own.inter_node_efficiency.si * read.inter_node.bandwidth.si
+    inside, across = exchange_bandwidth(case.hardware, np.array([8.0, 64.0]), PULL)
+    assert inside == pytest.approx(near)
+    assert across == pytest.approx(1 / (0.25 / near + 0.75 / far))
 
 
 def test_a_second_supernode_changes_nothing_inside_one(case, two):
     eps = np.array([2.0, 16.0, 320.0, 768.0])
-    np.testing.assert_allclose(
-        exchange_bandwidth(two.hardware, eps), exchange_bandwidth(case.hardware, eps), rtol=1e-12
-    )
+    for library in (PUSH, PULL):
+        one, both = (exchange_bandwidth(machine.hardware, eps, library) for machine in (case, two))
+        np.testing.assert_allclose(both, one, rtol=1e-12)
 
 
 def test_collectives_do_not_outrun_the_scale_out_link(a2):

@@ -173,7 +173,7 @@ def exchange_time(
     per_peer : numeric
         Flag and bookkeeping of one peer, :math:`\alpha_p`. [s]
     bandwidth : numeric
-        Measured write bandwidth of one die, one way, :math:`\beta`. [B/s]
+        Sustained bandwidth of one die, one way, :math:`\beta`. [B/s]
 
     Returns
     -------
@@ -183,8 +183,8 @@ def exchange_time(
     Notes
     -----
     Valid for ``ep >= 1`` and balanced routing; imbalance multiplies
-    ``tokens``. Checked for 8 <= ep <= 256 at 128 tokens [1]_ [2]_ and for
-    ep = 32 at 1 to 6 tokens [3]_; the constants belong to one library and mode,
+    ``tokens``. Checked for 8 <= ep <= 256 at 128 tokens [1]_ [2]_, for 8 <= ep <= 128
+    at 4,096 [2]_ and for ep = 32 at 1 to 6 [3]_; the constants belong to one library and mode,
     low-latency constants do not hold at thousands of tokens. The own die counts
     as a destination because its copy takes the same send pipeline. ``[E > 1]``
     is a ramp between 1 and 2.

@@ -242,15 +242,24 @@ def scales_out(hardware: Hardware) -> bool:
     return bool(np.any(np.asarray(hardware.supernodes) > 1))
 
 
-def exchange_bandwidth(hardware: Hardware, ep: Numeric) -> Numeric:
-    """What one die of a group writes at: inside its node, inside its supernode, beyond. [B/s]"""
-    write, domain = hardware.fabric.ub.write, hardware.dies_per_supernode
+def exchange_bandwidth(hardware: Hardware, ep: Numeric, library: str) -> Numeric:
+    """What one die of a group moves: inside its node, inside its supernode, beyond. [B/s]
+
+    A library that pushes has what a die writes; one that pulls sustains shares of its own of what
+    a die reads.
+    """
+    constants, domain = getattr(hardware.ops, library), hardware.dies_per_supernode
+    push, pull = hardware.fabric.ub.write, hardware.fabric.ub.read
+    near, far = push.intra_node.bandwidth.si, push.inter_node.bandwidth.si
+    if "intra_node_efficiency" in constants:
+        near = constants.intra_node_efficiency.si * pull.intra_node.bandwidth.si
+        far = constants.inter_node_efficiency.si * pull.inter_node.bandwidth.si
     beyond = scales_out(hardware)
     inside = exchange_laws.mixed_bandwidth(
         np.minimum(ep, domain) if beyond else ep,
         near_ranks=hardware.dies_per_node,
-        near_bandwidth=write.intra_node.bandwidth.si,
-        far_bandwidth=write.inter_node.bandwidth.si,
+        near_bandwidth=near,
+        far_bandwidth=far,
     )
     if not beyond:
         return inside
@@ -276,7 +285,7 @@ def exchange(
         "floor": constants.floor.si,
         "per_message": constants.per_message.si,
         "per_peer": constants.per_peer.si,
-        "bandwidth": exchange_bandwidth(die.hardware, ep),
+        "bandwidth": exchange_bandwidth(die.hardware, ep, library),
     }
     time = exchange_laws.exchange_time(tokens, ep, destinations, message_bytes, **operands)
     sent = exchange_laws.exchange_bytes(tokens, destinations, message_bytes, ep)
