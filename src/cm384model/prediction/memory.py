@@ -128,8 +128,9 @@ def prefill_memory(system: System, d: PrefillDeployment, placement: Placement, t
     )
     tokens_at_once = tokens * d.pipeline_stages / d.chunks / d.microbatches
     copies = feed_forward_of(model).copies(model, np.inf)
+    received = tokens_at_once * placement.busiest(d.imbalance)
     buffers = {
-        "exchange_buffers": exchange_buffers(system, 1.0, tokens_at_once * d.imbalance, copies),
+        "exchange_buffers": exchange_buffers(system, 1.0, received, copies),
         **attention_of(model).prefill_buffers(model, prompts_of(system, d, tokens_at_once)),
     }
     return ledger(system, weights, kv_cache, buffers, tokens_at_once)

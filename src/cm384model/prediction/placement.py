@@ -47,6 +47,10 @@ class Placement:
         """Routed experts of the instance, redundant copies included. [-]"""
         return self.pool_dies * self.slots
 
+    def busiest(self, imbalance: Numeric) -> Numeric:
+        """Rows of the busiest die over the mean: no die has more than all rows. [-]"""
+        return np.minimum(imbalance, self.pool_dies)
+
 
 def place_experts(
     hardware: Hardware,

@@ -45,7 +45,7 @@ def layer_terms(die: Die, model: Model, tokens: Numeric, placement: Placement, f
     a, p = mixture(model), model.precision
     top_k, whole = a.computing_top_k, np.all(np.equal(placement.expert_tp, 1))
     destinations = np.minimum(top_k + placement.dedicated * a.shared_experts.si, flow.copies_limit)
-    imbalance = np.minimum(flow.imbalance, placement.pool_dies)  # a die cannot have more than all rows
+    imbalance = placement.busiest(flow.imbalance)
     sent = tokens * imbalance
     dispatch_message = a.hidden.si * ELEMENT_BYTES[p.activations] + flow.message_scale_bytes
     combine_message = a.hidden.si * ELEMENT_BYTES["bf16"]
