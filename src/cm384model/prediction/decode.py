@@ -254,23 +254,18 @@ def _draft_layers(system: System, d: DecodeDeployment, placement: Placement, lay
     The first pass has the shape of a main layer; the others carry one token per request. Each
     starts with the projection of hidden state and embedding together.
     """
-    later_layer = _main_layer(system, d, placement, d.batch_per_die)
-    first, later = (
-        merged(
-            "draft_layers",
-            merged("mtp_layer", *(t.times(d.microbatches) for t in pass_.terms), time=pass_.time),
-            _mtp_projection(system, tokens),
-        )
-        for pass_, tokens in (
-            (layer, d.batch_per_die * (1 + d.draft_tokens)),
-            (later_layer, d.batch_per_die),
-        )
-    )
-    return merged(
-        "draft_layers",
-        first.times(np.minimum(d.draft_tokens, 1)),
-        later.times(np.maximum(d.draft_tokens - 1, 0)),
-    )
+
+    def one_pass(layer: _Layer, tokens: Numeric) -> Term:
+        terms = (term.times(d.microbatches) for term in layer.terms)
+        mtp_layer = merged("mtp_layer", *terms, time=layer.time)
+        return merged("draft_layers", mtp_layer, _mtp_projection(system, tokens))
+
+    first = one_pass(layer, d.batch_per_die * (1 + d.draft_tokens))
+    passes = [first.times(np.minimum(d.draft_tokens, 1))]
+    if np.any(np.greater(d.draft_tokens, 1)):
+        later = one_pass(_main_layer(system, d, placement, d.batch_per_die), d.batch_per_die)
+        passes.append(later.times(np.maximum(d.draft_tokens - 1, 0)))
+    return merged("draft_layers", *passes)
 
 
 def _mtp_projection(system: System, tokens: Numeric) -> Term:
