@@ -239,7 +239,7 @@ def test_indexed_attention_is_the_indexer_and_then_its_picks(case):
     sizes = {"tokens_per_die": 256.0, "batch_per_die": 1.0, "kv_len": 1500.0}
     index = {"index_heads": 32.0, "index_dim": 128.0}
     core = {"positions": 2048.0, "heads": 64.0}
-    die = case.system.die(1.0, 1.0)
+    die = case.system.die()
     scores = OPERATORS["lightning_indexer"](die, case, sizes | index)
     picks = OPERATORS["sparse_attention"](die, case, sizes | core | {"positions": 1500.0})
     both = OPERATORS["indexed_attention"](die, case, sizes | index | core)

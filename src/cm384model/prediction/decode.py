@@ -173,16 +173,15 @@ def _main_layer(system: System, d: DecodeDeployment, placement: Placement, token
     split = system.engine.decode_streams == "attention-experts"
     attention_share = 1 - streams * (1 - d.attention_aic_share) if split else 1.0
     expert_share = 1 - streams * d.attention_aic_share if split else 1.0
-    contention = 1 + constants.stream_contention.si * streams
     attention_terms = _attention_terms(
         system,
         d,
-        system.die(attention_share, contention),
+        system.die(attention_share),
         d.batch_per_die / d.microbatches,
         tokens / d.microbatches,
     )
     feed_forward = feed_forward_of(system.model).layer_terms(
-        system.die(expert_share, contention),
+        system.die(expert_share),
         system.model,
         tokens / d.microbatches,
         placement,
@@ -239,7 +238,7 @@ def _flow(system: System, d: DecodeDeployment) -> Flow:
 
 def _leading_layers(system: System, d: DecodeDeployment, placement: Placement, tokens: Numeric) -> list[Term]:
     """The leading dense layers, if there are any: the whole batch on all cores, one part after the other."""
-    family, die = feed_forward_of(system.model), system.die(1.0, 1.0)
+    family, die = feed_forward_of(system.model), system.die()
     feed_forward = family.leading_terms(die, system.model, tokens, placement, _flow(system, d))
     if not feed_forward:
         return []
@@ -271,14 +270,14 @@ def _draft_layers(system: System, d: DecodeDeployment, placement: Placement, lay
 def _mtp_projection(system: System, tokens: Numeric) -> Term:
     """Hidden state and next embedding, side by side, back to the hidden width."""
     hidden = system.model.architecture.hidden.si
-    return linear(system.die(1.0, 1.0), system.model, "mtp_projection", tokens, hidden, 2 * hidden)
+    return linear(system.die(), system.model, "mtp_projection", tokens, hidden, 2 * hidden)
 
 
 def _head(system: System, d: DecodeDeployment, tokens: Numeric) -> Term:
     """LM head, its vocabulary split over the dies of a group that share their tokens."""
     a, p = system.model.architecture, system.model.precision
     ranks = np.minimum(system.engine.layout.lm_head_tp.si, d.ep)
-    die = system.die(1.0, 1.0)
+    die = system.die()
     gathered = collective(
         die, "all_gather", "lm_head_gather", tokens * a.hidden.si * ELEMENT_BYTES["bf16"], ranks
     )

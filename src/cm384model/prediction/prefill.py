@@ -157,7 +157,7 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
         *(term.times(main_layers * d.microbatches) for term in per_layer),
         *(term.times(leading_layers * d.microbatches) for term in leading),
         _head(system, tokens_per_die * stages / d.prompt_len),
-        cache_load(system.die(1.0, 1.0), system, tokens_per_die * pooled, plane, d.prompt_len),
+        cache_load(system.die(), system, tokens_per_die * pooled, plane, d.prompt_len),
         overhead_term("step_overhead", overhead, engine.constants.step_overhead),
     ]
     if not np.all(np.equal(stages, 1)):
@@ -167,7 +167,7 @@ def prefill_batch(system: System, deployment: PrefillDeployment) -> PrefillBatch
         batch_time = _through_stages(d, interval / chunks, terms)
         terms.append(overhead_term("pipeline_fill", batch_time - interval))
     stored = np.where(np.equal(pooled, 0), 0, tokens_per_die * (1 - pooled))
-    store = cache_store(system.die(1.0, 1.0), system, stored, plane, d.prompt_len)
+    store = cache_store(system.die(), system, stored, plane, d.prompt_len)
     terms.append(store)
     interval, hidden = interval + store.time, hidden + store.time
     return PrefillBatch(
@@ -192,7 +192,7 @@ def with_attention_tp(system: System, deployment: PrefillDeployment) -> PrefillD
 def _stage_transfer(system: System, tokens: Numeric) -> Term:
     """Hidden states of the tokens of a die to the next stage."""
     moved = tokens * system.model.architecture.hidden.si * ELEMENT_BYTES["bf16"]
-    return transfer(system.die(1.0, 1.0), "stage_transfer", moved, plane="ub")
+    return transfer(system.die(), "stage_transfer", moved, plane="ub")
 
 
 def _through_stages(d: PrefillDeployment, chunk_time: Numeric, terms: list[Term]) -> Numeric:
@@ -231,7 +231,7 @@ def _flow(system: System, d: PrefillDeployment) -> Flow:
 
 def _compute_die(system: System) -> Die:
     """The cores that compute in prefill; the others, if any, move data."""
-    return system.die(system.engine.layout.prefill_core_share.si, 1.0)
+    return system.die(system.engine.layout.prefill_core_share.si)
 
 
 @operator
@@ -273,4 +273,4 @@ def _head(system: System, prompts: Numeric) -> Term:
     a = system.model.architecture
     ranks = system.engine.layout.lm_head_tp.si
     columns, precision = a.vocab.si / ranks, system.model.precision.lm_head
-    return gemm(system.die(1.0, 1.0), "lm_head", prompts * ranks, columns, a.hidden.si, precision=precision)
+    return gemm(system.die(), "lm_head", prompts * ranks, columns, a.hidden.si, precision=precision)

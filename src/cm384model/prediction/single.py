@@ -163,7 +163,7 @@ def _vector(die: Die, case: Case, o: Operands) -> Term:
 
 def _core_split(die: Die, case: Case, o: Operands) -> Term:
     """A memory-bound operator on a share of the cores."""
-    time = o["moved_bytes"] / case.system.die(o["aic_share"], 1.0).bandwidth
+    time = o["moved_bytes"] / case.system.die(o["aic_share"]).bandwidth
     return Term("core_split", time, {"bytes": o["moved_bytes"], "memory": time})
 
 
@@ -231,7 +231,7 @@ def _mla_decode(die: Die, case: Case, o: Operands) -> Term:
         kv_bytes=ELEMENT_BYTES[p.kv],
         activation_bytes=ELEMENT_BYTES[p.attention],
     )
-    shared = case.system.die(o["aic_share"], 1.0)
+    shared = case.system.die(o["aic_share"])
     die = replace(shared, launch_latency=None)
     return operators.attention(die, "mla_decode", flop, moved, o["kv_len"], constants_name="mla_decode")
 

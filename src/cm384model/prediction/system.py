@@ -25,7 +25,7 @@ class System:
         """Precision of the KV cache."""
         return self.model.precision.kv
 
-    def die(self, share: Numeric, contention: Numeric) -> Die:
+    def die(self, share: Numeric = 1.0) -> Die:
         """The share of a die that one stream runs on, with this engine's launch overhead. [-]"""
         exponent = self.hardware.ops.vector.bandwidth_share_exponent.si
         bandwidth = self.hardware.die.hbm_bandwidth.si
@@ -35,7 +35,7 @@ class System:
             self.hardware,
             cube_share=share,
             vector_share=share,
-            contention=contention * slowed,
+            contention=slowed,
             launch_latency=constants.kernel_launch.si,
             startup_share=constants.operator_startup.si,
         )
