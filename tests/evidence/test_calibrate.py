@@ -6,10 +6,12 @@ import csv
 import json
 import shutil
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cm384model.evidence.calibrate import fit_stage, load_stage
 from cm384model.evidence.calibration import (
     own_calibration,
     own_files,
@@ -17,6 +19,8 @@ from cm384model.evidence.calibration import (
     shipped_files,
 )
 from cm384model.evidence.measurements import read_measurements
+from cm384model.evidence.published import shipped_rows
+from cm384model.evidence.stages import shipped_stages
 from cm384model.prediction.case import load_case
 from cm384model.prediction.evaluate import operator_term
 from cm384model.specs.catalogue import data_root
@@ -64,6 +68,15 @@ def test_the_shipped_constants_are_what_the_shipped_rows_give(shipped):
             if constant.identified:
                 close = pytest.approx(constant.before, rel=1e-3, abs=1e-3 * constant.bound_high * 1e-3)
                 assert constant.after == close, constant.path
+
+
+def test_a_descent_alone_would_stop_before_the_best_fit(shipped):
+    stage = next(stage for stage in shipped_stages() if stage.search)
+    used = tuple(row for row in shipped_rows() if row.used_for_fit and stage.matches(row))
+    case = load_stage(stage, used)
+    descent = fit_stage(case, used, replace(stage, search=False), left_out=False)
+    (found,) = (result for result in shipped.stages if result.stage == stage.name)
+    assert found.errors_after.mean_error < 0.9 * descent.after.mean
 
 
 def test_every_fitted_number_of_the_shipped_files_comes_from_a_stage(shipped):

@@ -30,6 +30,9 @@ it across all its bounds costs. [-]"""
 UNIDENTIFIED = 0.01
 """A constant is unidentified when moving it across its bounds changes no row by more. [-]"""
 
+GENERATIONS, POPULATION = 100, 12
+"""Size of a search: generations, and candidates per constant. [-]"""
+
 AT_BOUND = 1e-4
 """A constant this close to a bound, as a share of the way between them, is at the bound. [-]"""
 
@@ -124,11 +127,9 @@ def fit_stages(
         if tell is not None:
             tell(number / len(matched))
         case = load(stage, used)
-        for earlier in fits:
-            for constant in earlier.constants:
-                kind = constant.path.partition(".")[0]
-                if getattr(earlier.stage, kind) == getattr(stage, kind):
-                    case = case.replaced(constant.path, constant.after)
+        for constant in (constant for earlier in fits for constant in earlier.constants):
+            if _has(case, constant):
+                case = case.replaced(constant.path, constant.after)
         fits.append(fit_stage(case, used, stage, left_out=left_out))
     return fits
 
@@ -159,8 +160,9 @@ def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage, *, left_out: bool
         )
     current = np.array([float(_quantity(case, path).si) for path in paths])
     before = model(np.clip((current - low) / (high - low), 0, 1))[0]
+    begin = _search(model, start, free) if stage.search else start
     position = start.copy()
-    position[free] = _solve(model, start, free, stage.loss, np.ones(len(rows), dtype=bool))
+    position[free] = _solve(model, start, free, stage.loss, np.ones(len(rows), dtype=bool), begin)
     position = np.where(position < AT_BOUND, 0.0, np.where(position > 1 - AT_BOUND, 1.0, position))
     log_error, jacobian = model(position)
     unseen = None
@@ -174,7 +176,7 @@ def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage, *, left_out: bool
         Constant(
             path,
             float(current[i]),
-            float(after[i]) if free[i] else float(prior[i]),
+            significant(after[i]) if free[i] else float(prior[i]),
             float(errors[i]),
             bool(free[i]),
             bool(free[i] and position[i] in (0.0, 1.0)),
@@ -194,16 +196,22 @@ def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage, *, left_out: bool
 
 
 def left_out_predictions(rows: Sequence[Row], name: str, ids: Sequence[str]) -> dict[str, float]:
-    """Predictions of rows of a shipped stage, each by a fit that saw no row of the same batch."""
+    """Predictions of rows of a shipped stage, each by a fit that saw no row of the same batch.
+
+    The descent begins at the shipped constants; from the prior it can stop in a second minimum, which
+    fits the rows that are left less well.
+    """
     stage = next(stage for stage in shipped_stages() if stage.name == name)
     used = tuple(row for row in rows if row.used_for_fit and stage.matches(row))
+    case, paths = load_stage(stage, used), list(stage.constants)
     low, prior, high = np.array(list(stage.constants.values())).T
     start, free = (prior - low) / (high - low), np.ones(len(prior), dtype=bool)
-    model = _Model(load_stage(stage, used), used, list(stage.constants), low, high)
+    shipped = (np.array([float(_quantity(case, path).si) for path in paths]) - low) / (high - low)
+    model = _Model(case, used, paths, low, high)
     found, batches = {}, np.array([_batch(row) for row in used])
     for i, row in enumerate(used):
         if row.id in ids:
-            position = _solve(model, start, free, stage.loss, batches != batches[i])
+            position = _solve(model, start, free, stage.loss, batches != batches[i], shipped)
             found[row.id] = float(row.published * np.exp(model(position)[0][i]))
     return found
 
@@ -236,19 +244,22 @@ class _Model:
         return self._last[1]
 
     def _evaluate(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        count = len(self.paths)
         direction = np.where(position > 0.5, -STEP, STEP)
-        varied = self.case
+        around = np.column_stack([position[:, None] + np.diag(direction), position])
+        logs = self.log_errors(around)
+        return logs[:, -1], (logs[:, :-1] - logs[:, -1:]) / direction
+
+    def log_errors(self, positions: np.ndarray) -> np.ndarray:
+        """Log error of every row at every position: (rows, positions) from (constants, positions)."""
+        case, count = self.case, positions.shape[1]
         for i, path in enumerate(self.paths):
-            column = np.full(count + 1, position[i])
-            column[i] += direction[i]
-            varied = varied.replaced(path, self.low[i] + (self.high[i] - self.low[i]) * column)
+            case = case.replaced(path, self.low[i] + (self.high[i] - self.low[i]) * positions[i])
         predicted = np.array(
-            [np.broadcast_to(predicted_value(_of_row(varied, row), row), count + 1) for row in self.rows],
+            [np.broadcast_to(predicted_value(_of_row(case, row), row), count) for row in self.rows],
             dtype=float,
         )
-        logs = np.log(predicted / np.array([[row.published] for row in self.rows]))
-        return logs[:, -1], (logs[:, :-1] - logs[:, -1:]) / direction
+        logs: np.ndarray = np.log(predicted / np.array([[row.published] for row in self.rows]))
+        return logs
 
 
 def _of_row(case: Case, row: Row) -> Case:
@@ -256,8 +267,40 @@ def _of_row(case: Case, row: Row) -> Case:
     return replace(case, model=case_of(row).model) if row.model else case
 
 
-def _solve(model: _Model, start: np.ndarray, free: np.ndarray, loss: str, use: np.ndarray) -> np.ndarray:
-    """Position of the free constants that fits the rows in ``use`` best."""
+def _search(model: _Model, start: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """Position near the best of all, where a descent from the prior could stop in another minimum."""
+    from scipy.optimize import differential_evolution
+
+    def whole(x: np.ndarray) -> np.ndarray:
+        positions = np.repeat(start[:, None], x.shape[1], axis=1)
+        positions[free] = x
+        return positions
+
+    def cost(x: np.ndarray) -> np.ndarray:
+        residuals = np.concatenate([model.log_errors(whole(x)), PRIOR * (x - start[free, None])])
+        squares: np.ndarray = np.sum(residuals**2, axis=0)
+        return squares
+
+    best = differential_evolution(
+        cost,
+        [(0.0, 1.0)] * int(np.count_nonzero(free)),
+        x0=start[free],
+        maxiter=GENERATIONS,
+        popsize=POPULATION,
+        rng=0,
+        tol=1e-7,
+        polish=False,
+        vectorized=True,
+        updating="deferred",
+    )
+    found: np.ndarray = whole(best.x[:, None])[:, 0]
+    return found
+
+
+def _solve(
+    model: _Model, start: np.ndarray, free: np.ndarray, loss: str, use: np.ndarray, begin: np.ndarray
+) -> np.ndarray:
+    """Position of the free constants, down from ``begin``, that fits the rows in ``use`` best."""
     from scipy.optimize import least_squares
 
     def whole(x: np.ndarray) -> np.ndarray:
@@ -271,7 +314,7 @@ def _solve(model: _Model, start: np.ndarray, free: np.ndarray, loss: str, use: n
     def jacobian(x: np.ndarray) -> np.ndarray:
         return np.concatenate([model(whole(x))[1][np.ix_(use, free)], PRIOR * np.eye(len(x))])
 
-    inside = np.clip(start[free], 1e-6, 1 - 1e-6)
+    inside = np.clip(begin[free], 1e-6, 1 - 1e-6)
     fit = least_squares(
         residuals, inside, jacobian, bounds=(0, 1), loss=loss, f_scale=0.1, xtol=1e-10, ftol=1e-10
     )
@@ -298,7 +341,7 @@ def _leave_one_out(
         errors = np.empty(rows)
         for i in range(rows):
             refitted = position.copy()
-            refitted[free] = _solve(model, start, free, loss, np.arange(rows) != i)
+            refitted[free] = _solve(model, start, free, loss, np.arange(rows) != i, position)
             errors[i] = model(refitted)[0][i]
         return errors
     active = jacobian[:, free]
@@ -327,6 +370,19 @@ def _correlated(paths: list[str], covariance: np.ndarray) -> tuple[tuple[str, st
             if abs(r) > 0.9:
                 pairs.append((paths[i], paths[j], r))
     return tuple(pairs)
+
+
+def significant(value: float) -> float:
+    """Four significant digits, as the files have them: more would claim more than any fit knows."""
+    return float(f"{value:.4g}")
+
+
+def _has(case: Case, constant: Constant) -> bool:
+    """Whether a case has the number that an earlier stage fitted: its own, or taken from another file."""
+    try:
+        return _quantity(case, constant.path) == constant.quantity
+    except SpecError:
+        return False
 
 
 def _quantity(case: Case, path: str) -> Quantity:

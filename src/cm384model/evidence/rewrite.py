@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable
 from typing import Any
 
-from cm384model.evidence.calibrate import Constant, StageFit
+from cm384model.evidence.calibrate import Constant, StageFit, significant
 from cm384model.evidence.stages import shipped_stages
 from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.toml_keys import Place, key_places
@@ -86,8 +86,8 @@ def _fitted(constant: Constant, fit: StageFit, date: str, origin: str) -> dict[s
     low, _, high = fit.stage.constants[constant.path]
     spread = Z80 * constant.error
     bounds = [max(constant.after - spread, low), min(constant.after + spread, high)]
-    value = _digits(constant.after / scale)
-    ends = [min(_digits(bounds[0] / scale), value), max(_digits(bounds[1] / scale), value)]
+    value = significant(constant.after / scale)
+    ends = [min(significant(bounds[0] / scale), value), max(significant(bounds[1] / scale), value)]
     unseen = fit.leave_one_out or fit.after
     rows = f"{len(fit.rows)} rows" + (f" of {origin}" if origin else "")
     return {
@@ -112,11 +112,6 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else f"{value:.12g}"
 
 
-def _digits(value: float) -> float:
-    """Four significant digits: more would claim more than any fit knows."""
-    return float(f"{value:.4g}")
-
-
 def residuals_text(fits: Iterable[StageFit], old: str) -> str:
     """Contents of ``residuals.toml``: per stage, the log error that 80 % of its rows stay below unseen.
 
@@ -124,7 +119,7 @@ def residuals_text(fits: Iterable[StageFit], old: str) -> str:
     """
     known = [stage.name for stage in shipped_stages()]
     found: dict[str, float] = dict.fromkeys(known, 0.0) | tomllib.loads(old)
-    found |= {fit.stage.name: _digits(fit.leave_one_out.most) for fit in fits if fit.leave_one_out}
+    found |= {fit.stage.name: significant(fit.leave_one_out.most) for fit in fits if fit.leave_one_out}
     lines = [
         "# Error of the model on measured rows, per calibration stage: the log error that 80 % of the rows",
         "# stay below under a fit that never saw them. Written by `make calibrate`; part of every error bar.",

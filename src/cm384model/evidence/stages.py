@@ -20,7 +20,7 @@ class Stage:
 
     ``rows`` are patterns on ``subject at``; ``constants`` maps a path to its lower bound, prior
     and upper bound in SI units; ``loss`` is scipy's (``soft_l1`` where rows of a benchmark have
-    outliers).
+    outliers). ``search`` looks everywhere between the bounds before the descent.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Stage:
     hardware: str
     engine: str
     loss: str
+    search: bool
 
     def matches(self, row: Row) -> bool:
         """Whether a row takes part in the stage."""
@@ -52,6 +53,7 @@ def shipped_stages() -> tuple[Stage, ...]:
             hardware=stage.get("hardware", "cloudmatrix384"),
             engine=stage.get("engine", "cloudmatrix-infer"),
             loss=stage.get("loss", "linear"),
+            search=stage.get("search", False),
         )
         for name, stage in tomllib.loads(text).items()
     )
