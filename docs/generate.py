@@ -81,14 +81,17 @@ def with_outputs(text: str) -> str:
 
 
 def shown(step: shell_examples.Step) -> str:
-    """A command and its output as the page should show them; a cut output stays cut after as many lines."""
+    """A command and its output as the page should show them; a cut output stays cut where it was."""
     status, printed = shell_examples.run(step.command)
     output = step.output
     if not shell_examples.same(output, printed):
         output = shell_examples.tidy(printed)
         head, cut, rest = step.output.partition("...\n")
-        if cut and not rest:
-            output = "".join(output.splitlines(keepends=True)[: head.count("\n")]) + cut
+        if cut and "...\n" not in rest:
+            lines, first, last = output.splitlines(keepends=True), head.count("\n"), rest.count("\n")
+            while re.match(r"  \S", lines[first]):  # not inside a sentence
+                first += 1
+            output = "".join([*lines[:first], cut, *lines[len(lines) - last :]])
     return f"$ {step.command}\n{output}" + (f"$ echo $?\n{status}\n" if status else "")
 
 
