@@ -250,8 +250,8 @@ def test_the_published_trace_hardly_pays_for_a_pool(case, coarse):
     curve = read_reuse_curve(SHARED)
     grown = api.plan(case, **ASKED, reuse_curve=curve).plans[0]
     as_it_is = api.plan(case, **ASKED, reuse_curve=curve, reuse_rate="60/s").plans[0]
-    assert grown.cache.nodes == 0
-    assert grown.requests_per_s == api.plan(case, **ASKED).plans[0].requests_per_s
+    without = api.plan(case, **ASKED).plans[0]
+    assert 1 <= grown.requests_per_s / without.requests_per_s < 1.04
     assert 0.3 < as_it_is.cache.hit_rate < 0.374
     assert 0 < as_it_is.cache.nodes <= 8
     assert as_it_is.requests_per_s > grown.requests_per_s

@@ -255,6 +255,13 @@ def test_the_h20_loses_what_the_h800_loses_in_four_times_the_tensor_time(machine
     assert h20.ops[kernel].efficiency.si == pytest.approx(derived, abs=1e-3)
 
 
+def test_an_imbalance_that_is_carried_over_follows_the_fit():
+    fitted, carried = (
+        load_engine(name).constants.imbalance_eplb for name in ("cloudmatrix-infer", "deepseek-h800")
+    )
+    assert carried.si == fitted.si
+
+
 def test_widening_adds_up_along_a_chain(load, machines):
     load(OTHER_CHIP + FP8)
     text = HEAD.replace("./hardware.toml", "./mine.toml").replace('"mine"', '"last"')
