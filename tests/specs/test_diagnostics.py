@@ -193,14 +193,14 @@ def test_everything_wrong_is_said_at_once_in_file_order(complaint):
         "error: fabric.ub.die_to_die.bandwidth.kind: 'measurd' is not allowed. Did you mean 'measured'?",
         "error: fabrik: unknown key 'fabrik'. Did you mean 'fabric'?",
         "error: ops.gemm_int8.efficiency: range needs two finite numbers",
-        "error: ops.gemm_int8.launch: source 'guess' needs a range",
+        "error: ops.gemm_int8.launch_latency: source 'guess' needs a range",
         "error: checks[0].property: no derived property 'total_npu'. Did you mean 'total_npus'?",
     ]
     assert "hint: one of defined, vendor, measured, fitted, secondary, assumed" in said
 
 
 def test_free_names_must_be_words(complaint):
-    said = complaint("engine", ("overlap =", '"over lap" ='))
+    said = complaint("engine", ("stream_overlap =", '"over lap" ='))
     assert said.startswith("error: constants.over lap: name 'over lap' must be a lower_case_word\n")
 
 

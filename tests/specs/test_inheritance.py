@@ -51,7 +51,7 @@ def test_everything_that_is_not_stated_comes_from_the_other_machine(load, specs)
     assert mine.checks == ()  # published figures of the other machine are not ours
     assert mine.die.hbm_bandwidth.si == base.die.hbm_bandwidth.si
     assert mine.sources.keys() == base.sources.keys()
-    assert mine.ops.gemm_int8.launch.si.path == "hardware.ops.gemm_int8.launch"
+    assert mine.ops.gemm_int8.launch_latency.si.path == "hardware.ops.gemm_int8.launch_latency"
 
 
 def test_on_the_same_chip_what_was_found_says_where_and_facts_stay_facts(load, specs):
@@ -75,12 +75,12 @@ def test_what_is_stated_goes_before_what_is_taken(load):
     assert mine.ops.gemm_int8.efficiency.value == 0.5
     assert mine.ops.gemm_int8.efficiency.carried_from is None
     assert mine.ops.gemm_int8.efficiency.range is None
-    assert mine.ops.gemm_int8.launch.carried_from == "tiny"
+    assert mine.ops.gemm_int8.launch_latency.carried_from == "tiny"
 
 
 def test_on_another_chip_ranges_grow_and_numbers_become_assumptions(load):
     mine = load(OTHER_CHIP + FP8)
-    efficiency, launch = mine.ops.gemm_fp8.efficiency, mine.ops.gemm_fp8.launch
+    efficiency, launch = mine.ops.gemm_fp8.efficiency, mine.ops.gemm_fp8.launch_latency
     assert efficiency.range == (0.35, 1.0)  # a share, and 2 x 0.85 is none
     assert launch.range == (0.5, 20.0)
     assert {efficiency.kind, launch.kind} == {"assumed"}
@@ -173,7 +173,11 @@ def test_a_chain_remembers_the_first_machine(load):
             "missing key 'take'",
             "[ext",
         ),
-        "a number": (('"ops"]', '"ops.gemm_int8.launch"]'), "no table 'ops.gemm_int8.launch'", "take = "),
+        "a number": (
+            ('"ops"]', '"ops.gemm_int8.launch_latency"]'),
+            "no table 'ops.gemm_int8.launch_latency'",
+            "take = ",
+        ),
         "sources": (('"ops"]', '"sources"]'), "no table 'sources'", "take = "),
     }.values(),
 )

@@ -13,7 +13,7 @@ def test_numbers_and_words(specs):
         [
             "die.hbm_bandwidth=1.8TB/s",
             "hardware.ops.gemm_int8.efficiency = 60%",
-            "engine.constants.overlap=0.5",
+            "engine.constants.stream_overlap=0.5",
             "model.precision.kv=int8",
             "serving.balance=perfect",
             "traffic.prompt_len=8K",
@@ -26,7 +26,7 @@ def test_numbers_and_words(specs):
     assert (number.per, number.range, number.note, number.alternatives) == ("die", None, None, ())
     assert number.si.path == "hardware.die.hbm_bandwidth"
     assert changed["hardware"].ops.gemm_int8.efficiency.si == 0.6
-    assert changed["engine"].constants.overlap.si == 0.5
+    assert changed["engine"].constants.stream_overlap.si == 0.5
     assert changed["model"].precision.kv == "int8"
     assert changed["workload"].serving.balance == "perfect"
     assert changed["workload"].traffic.prompt_len.si == 8192
@@ -45,7 +45,7 @@ def test_the_original_stays_and_the_rest_is_shared(specs):
     ("setting", "message"),
     [
         ("die.hbm_bandwith=1TB/s", "unknown path 'die.hbm_bandwith'. Did you mean 'die.hbm_bandwidth'?"),
-        ("memory.reservd=1GB", "unknown path 'memory.reservd'. Did you mean 'memory.reserved'?"),
+        ("memory.runtme=1GB", "unknown path 'memory.runtme'. Did you mean 'memory.runtime'?"),
         ("zz.qq=1", "unknown path 'zz.qq'"),
         ("name=x", "unknown path 'name'"),
         ("die=1", "unknown path 'die'"),
@@ -55,7 +55,7 @@ def test_the_original_stays_and_the_rest_is_shared(specs):
         ("die.hbm_bandwidth=0TB/s", "value must be above 0, is 0 TB/s"),
         ("die.tile_m=1.5", "value must be a whole number, at least 1, is 1.5"),
         ("hardware.ops.gemm_int8.efficiency=0", "value must be above 0 and at most 1, is 0"),
-        ("engine.constants.overlap=3", "value must be at least 0 and at most 1, is 3"),
+        ("engine.constants.stream_overlap=3", "value must be at least 0 and at most 1, is 3"),
         ("die.hbm_bandwidth=1e300TB/s", "value must be 0 or from 1e-24 to 1e+24, is 1e+300"),
         ("serving.acceptance=120%", "value must be at least 0 and at most 1, is 120 %"),
         ("precision.kv=int9", "'int9' is not allowed. Did you mean 'int8'?"),
@@ -87,8 +87,8 @@ def test_all_refusals_at_once_in_the_order_given(specs):
 
 def test_ambiguous_path(specs):
     with pytest.raises(SpecError) as caught:
-        apply_overrides({"engine": specs["engine"], "other": specs["engine"]}, ["memory.reserved=1GB"])
-    assert caught.value.problems[0].hint == "one of engine.memory.reserved, other.memory.reserved"
+        apply_overrides({"engine": specs["engine"], "other": specs["engine"]}, ["memory.runtime=1GB"])
+    assert caught.value.problems[0].hint == "one of engine.memory.runtime, other.memory.runtime"
 
 
 def test_paths(specs):
@@ -101,7 +101,7 @@ def test_paths(specs):
     ]
     assert "serving.balance" in settable_paths(specs["workload"])
     assert "model" not in settable_paths(specs["workload"])
-    assert "ops.gemm_int8.launch" in quantity_paths(specs["hardware"])
+    assert "ops.gemm_int8.launch_latency" in quantity_paths(specs["hardware"])
 
 
 def test_replace_value(specs):
@@ -110,7 +110,7 @@ def test_replace_value(specs):
         assert replace_value(hardware, path, 1e12).die.hbm_bandwidth.si == 1e12
     swept = replace_value(hardware, "ops.gemm_int8.efficiency", np.array([[0.5], [0.6]]))
     assert swept.ops.gemm_int8.efficiency.si.shape == (2, 1)
-    assert swept.ops.gemm_int8.launch is hardware.ops.gemm_int8.launch
+    assert swept.ops.gemm_int8.launch_latency is hardware.ops.gemm_int8.launch_latency
     assert swept.die is hardware.die
     swept = replace_value(hardware, "npu.dies", np.array([1, 2]))
     assert swept.total_dies.tolist() == [384, 768]

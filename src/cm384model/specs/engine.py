@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from cm384model.specs.constants import ENGINE, only
 from cm384model.specs.inheritance import ExtendsEngine
 from cm384model.specs.spec import Constants, Free, Spec
 
@@ -30,6 +31,6 @@ class Engine(Spec):
     prefill_attention: Literal["sp-tp-sp", "data-parallel"]
     prefill_ep_library: str
     scale_out: bool = False
-    constants: Constants = Field(default_factory=Free)
-    layout: Constants = Field(default_factory=Free)
-    memory: Constants = Field(default_factory=Free)
+    constants: Annotated[Constants, only(ENGINE["constants"])] = Field(default_factory=Free)
+    layout: Annotated[Constants, only(ENGINE["layout"])] = Field(default_factory=Free)
+    memory: Annotated[Constants, only(ENGINE["memory"])] = Field(default_factory=Free)

@@ -20,7 +20,7 @@ from cm384model.specs.quantity import (
     Time,
     fault,
 )
-from cm384model.specs.spec import Free, Groups, Section, Spec, nodes
+from cm384model.specs.spec import Free, Operators, Section, Spec, nodes
 
 PRECISIONS = ("bf16", "int8", "fp8", "fp4")
 """Formats that cube cores may multiply in; a die states the peaks of those that it has."""
@@ -154,7 +154,7 @@ class Hardware(Spec):
     supernode: Supernode
     cluster: Cluster | None = None
     fabric: Fabric
-    ops: Groups = Field(default_factory=Free)
+    ops: Operators = Field(default_factory=Free)
     checks: tuple[Check, ...] = Field(default=(), strict=False)
 
     @property

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from cm384model.specs.constants import check_constant
+from cm384model.specs.constants import OPERATOR, check_constant, only
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
 from cm384model.specs.quantity import Quantity
 
@@ -101,8 +101,8 @@ def _checked(items: Mapping[str, T]) -> Mapping[str, T]:
 
 Constants = Free[Quantity]
 """A section of named quantities."""
-Groups = Free[Free[Quantity]]
-"""A section of named sections of quantities."""
+Operators = Free[Annotated[Free[Quantity], only(OPERATOR)]]
+"""A section of operators and their constants."""
 
 
 class Section(BaseModel):
