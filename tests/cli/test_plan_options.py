@@ -284,6 +284,17 @@ def test_a_plan_of_both_phases_by_one_input(run, monkeypatch):
     assert float(rates[1]) < float(rates[2])
 
 
+def test_both_ways_to_serve_are_rows_of_one_table(run, monkeypatch):
+    monkeypatch.setattr(colocated, "MAX_BATCH_PER_DIE", 16)
+    rows = csv_rows(run(*SMALL, "--serving", "both", "--format", "csv").out)
+    ways = [row["serving"] for row in rows]
+    assert sorted(set(ways)) == ["colocated", "disaggregated"]
+    for row in rows:
+        apart = row["serving"] == "disaggregated"
+        assert (row["decode_ep"] != "", row["ep"] == "") == (apart, apart)
+        assert float(row["requests_per_s"]) > 0
+
+
 def csv_rows(text):
     return list(csv.DictReader(text.splitlines()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from cm384model.planning.results import (
     CachePool,
@@ -46,7 +47,16 @@ def plan_report(case: Case, result: PlanResult, words: str) -> Report:
     else:
         blocks += [_counts(result)]
     records = [flat(plan) for plan in result.plans or result.colocated]
-    return Report(blocks, records, result, result.notes)
+    if result.plans and result.colocated:
+        records = [{"serving": "disaggregated"} | record for record in records]
+        records += [{"serving": "colocated"} | flat(plan) for plan in result.colocated]
+    return Report(blocks, _aligned(records), result, result.notes)
+
+
+def _aligned(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of several kinds, all with the keys of all."""
+    names = dict.fromkeys(name for record in records for name in record)
+    return [{name: record.get(name) for name in names} for record in records]
 
 
 def explain_command(case: Case, result: PlanResult, words: str) -> str:
@@ -276,11 +286,9 @@ def vary_report(case: Case, varied: list[Varied]) -> Report:
         *(("cache\nnodes", "hit\nrate") if sized else ()),
         "no plan because",
     )
-    names = dict.fromkeys(name for row in machine for name in row)
-    machine = [{name: row.get(name) for name in names} for row in machine]
     notes = list(dict.fromkeys(note for one in varied for note in one.result.notes))
     aligned = "lllrrrr" + ("rr" if sized else "") + "l"
-    return Report([Table(header, rows, aligned)], machine, [vars(one) for one in varied], notes)
+    return Report([Table(header, rows, aligned)], _aligned(machine), [vars(one) for one in varied], notes)
 
 
 def _totals(plan: Plan | ColocatedPlan | None) -> tuple[str, ...]:
