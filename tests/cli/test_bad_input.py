@@ -53,6 +53,10 @@ CASES = {
         "kv_len: 'x' is not a value",
     ),
     "unknown word": (("predict", WORKLOAD, *AT, "--at", "balance=perfct"), "Did you mean 'perfect'?"),
+    "two words for one thing": (
+        ("predict", WORKLOAD, *AT, "--at", "balance=perfect,imbalance=1.5"),
+        "imbalance and balance set the same thing",
+    ),
     "unknown path": (
         ("plan", WORKLOAD, "--set", "die.hbm_bandwith=3GB/s"),
         "Did you mean 'die.hbm_bandwidth'?",

@@ -259,7 +259,7 @@ def test_sizes_are_whole_groups_of_attention_tp(case):
         ((), 385, "npus = 385 is out of bounds"),
         ((), 0, "npus = 0 is out of bounds"),
         ("tokens_per_npu=4096", None, "a decode deployment has no 'tokens_per_npu'"),
-        ("batch_per_die=4,batch_per_npu=8", None, "both given"),
+        ("batch_per_die=4,batch_per_npu=8", None, "set the same thing"),
         ("attention_tp=3", None, "does not divide"),
     ],
 )

@@ -159,8 +159,6 @@ def decode_deployment(case: Case, at: At) -> DecodeDeployment:
     given = read_at(at, DECODE_FIELDS, "a decode deployment")
     dies_per_npu = case.hardware.dies_per_npu
     if "batch_per_npu" in given:
-        if "batch_per_die" in given:
-            raise SpecError.of("batch_per_die and batch_per_npu are both given", "give one of them")
         given["batch_per_die"] = given.pop("batch_per_npu") / dies_per_npu
     require(given, ("ep", "batch_per_die"), "decode", "--at ep=320,batch_per_die=48")
     check_ep(case, given["ep"])

@@ -81,12 +81,8 @@ def read_colocated(case: Case, at: At) -> dict[str, Any]:
     """
     given = read_at(at, COLOCATED_FIELDS, "a colocated deployment")
     require(given, ("ep",), "colocated", "--at ep=16,concurrency=64")
-    loads = [name for name in LOADS if name in given]
-    if len(loads) != 1:
-        raise SpecError.of(
-            f"{' and '.join(loads)} are both given" if loads else "a colocated deployment needs a load",
-            f"give one of {', '.join(LOADS)}",
-        )
+    if not any(name in given for name in LOADS):
+        raise SpecError.of("a colocated deployment needs a load", f"give one of {', '.join(LOADS)}")
     if "prompts" in given and "concurrency" not in given:
         raise SpecError.of("prompts needs concurrency", "for example --at concurrency=64,prompts=256")
     check_ep(case, given["ep"])

@@ -282,7 +282,7 @@ def read_at(at: Mapping[str, Any] | Iterable[str], fields: Mapping[str, Field], 
     Raises
     ------
     SpecError
-        With every unknown name, bad value and repetition at once.
+        With every unknown name, bad value and repetition at once, and with names that set the same thing.
     """
     problems: list[Problem] = []
     values: dict[str, Any] = {}
@@ -298,6 +298,10 @@ def read_at(at: Mapping[str, Any] | Iterable[str], fields: Mapping[str, Field], 
             except SpecError as error:
                 problems += error.problems
                 values[name] = None
+    for group in SAME_THING:
+        both = [name for name in group if name in values]
+        if len(both) > 1:
+            problems.append(Problem(f"{' and '.join(both)} set the same thing", hint="give one of them"))
     if problems:
         raise SpecError(problems)
     return values
