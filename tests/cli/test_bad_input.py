@@ -61,6 +61,10 @@ CASES = {
         ("plan", WORKLOAD, "--set", "die.hbm_bandwith=3GB/s"),
         "Did you mean 'die.hbm_bandwidth'?",
     ),
+    "cores without end": (
+        ("predict", WORKLOAD, *AT, "--set", "die.aic_cores=24000000"),
+        "value must be a whole number, at least 1 and at most 1000, is 24000000",
+    ),
     "setting of the wrong unit": (("plan", WORKLOAD, "--set", "die.hbm_bandwidth=3GB"), "measures bytes"),
     "unknown operator": (("op", "dispach"), "Did you mean 'dispatch'?"),
     "unknown size": (("op", "gemm", "--at", "mm=3"), "operator gemm has no 'mm'. Did you mean 'm'?"),

@@ -185,7 +185,7 @@ def test_everything_wrong_is_said_at_once_in_file_order(complaint):
         "error: schema: 2 is not allowed",
         "error: announced: needs true or false, not 'no'",
         "error: die.aic_cores.value: needs a number, not true",
-        "error: die.aiv_cores: value must be a whole number, at least 1, is 0.5",
+        "error: die.aiv_cores: value must be a whole number, at least 1 and at most 1000, is 0.5",
         "error: die.bf16_flop_rate.alternatives[0]: unknown source 'papr'. Did you mean 'paper'?",
         "error: die.hbm_capacity: unknown unit 'GBs'. Did you mean 'GB'?",
         "error: npuu: unknown key 'npuu'. Did you mean 'npu'?",

@@ -13,6 +13,7 @@ from cm384model.specs.quantity import (
     UNITS,
     ByteRate,
     Bytes,
+    Cores,
     Count,
     FlopRate,
     Quantity,
@@ -29,8 +30,8 @@ PRECISIONS = ("bf16", "int8", "fp8", "fp4")
 class Die(Section):
     """One die: what it computes, stores and moves. Peaks are dense, of the cube cores alone."""
 
-    aic_cores: Count
-    aiv_cores: Count
+    aic_cores: Cores
+    aiv_cores: Cores
     bf16_flop_rate: FlopRate
     int8_flop_rate: FlopRate | None = None
     fp8_flop_rate: FlopRate | None = None

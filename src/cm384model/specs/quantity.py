@@ -310,6 +310,8 @@ Tokens = Annotated[Quantity, Measure("tokens", above_low=True)]
 """A length in tokens; a mean may be fractional."""
 Count = Annotated[Quantity, Measure("number", low=1, whole=True)]
 """A whole number of things, at least one."""
+Cores = Annotated[Quantity, Measure("number", low=1, high=1_000, whole=True)]
+"""Cores of a die; the planner tries every split of them."""
 CountOrZero = Annotated[Quantity, Measure("number", whole=True)]
 """A whole number of things that may be absent."""
 Share = Annotated[Quantity, Measure("number", high=1)]
