@@ -145,12 +145,10 @@ def gemm_compute_time(
 
     .. math::
         t = w\, \frac{\phi\,h\,T_N\,(K + K_0)}{\eta\,R / c},
-        \qquad n = G \left\lceil \frac{M}{T_M} \right\rceil \left\lceil \frac{N}{T_N} \right\rceil,
-        \quad w = \begin{cases} n / c & n < c \\ \lceil n / c \rceil & n \ge c \end{cases},
-        \quad h = \min\left(T_M, q \left\lceil \frac{M}{q} \right\rceil\right)
-
-    and for rows that vary :math:`\max(1, x + \tfrac12)` stands in place of
-    :math:`\lceil x \rceil` in what depends on :math:`M`.
+        \qquad n = G\,u\left(\frac{M}{T_M}\right) \left\lceil \frac{N}{T_N} \right\rceil,
+        \quad w = u\left(\frac{n}{c}\right) - \max\left(0, 1 - \frac{n}{c}\right),
+        \quad h = \min\left(T_M, q\,u\left(\frac{M}{q}\right)\right),
+        \quad u(x) = \begin{cases} \lceil x \rceil & v = 0 \\ \max\left(1, x + \frac{1}{2}\right) & v = 1 \end{cases}
 
     Parameters
     ----------
@@ -179,7 +177,7 @@ def gemm_compute_time(
     multiply_add_flop : numeric
         FLOP of one multiply-add, :math:`\phi`; 2 by the common count. [FLOP]
     rows_vary : numeric
-        1 where :math:`M` is a mean around which the rows spread, 0 where all have :math:`M`. [-]
+        1 where rows spread, :math:`v`, and :math:`M` is their mean; 0 where all have it. [-]
 
     Returns
     -------

@@ -249,11 +249,13 @@ def exchange_bandwidth(hardware: Hardware, ep: Numeric, library: str) -> Numeric
     a die reads.
     """
     constants, domain = getattr(hardware.ops, library), hardware.dies_per_supernode
-    push, pull = hardware.fabric.ub.write, hardware.fabric.ub.read
-    near, far = push.intra_node.bandwidth.si, push.inter_node.bandwidth.si
     if "intra_node_efficiency" in constants:
+        pull = hardware.fabric.ub.read
         near = constants.intra_node_efficiency.si * pull.intra_node.bandwidth.si
         far = constants.inter_node_efficiency.si * pull.inter_node.bandwidth.si
+    else:
+        push = hardware.fabric.ub.write
+        near, far = push.intra_node.bandwidth.si, push.inter_node.bandwidth.si
     beyond = scales_out(hardware)
     inside = exchange_laws.mixed_bandwidth(
         np.minimum(ep, domain) if beyond else ep,
