@@ -148,7 +148,8 @@ def gemm_compute_time(
         \qquad n = G\,u\left(\frac{M}{T_M}\right) \left\lceil \frac{N}{T_N} \right\rceil,
         \quad w = u\left(\frac{n}{c}\right) - \max\left(0, 1 - \frac{n}{c}\right),
         \quad h = \min\left(T_M, q\,u\left(\frac{M}{q}\right)\right),
-        \quad u(x) = \begin{cases} \lceil x \rceil & v = 0 \\ \max\left(1, x + \frac{1}{2}\right) & v = 1 \end{cases}
+        \quad u(x) = \begin{cases} \lceil x \rceil & v = 0 \\
+            \max\left(1, x + \frac{1}{2}\right) & v = 1 \end{cases}
 
     Parameters
     ----------
