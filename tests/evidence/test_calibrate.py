@@ -18,6 +18,7 @@ from cm384model.evidence.calibration import (
     shipped_calibration,
     shipped_files,
 )
+from cm384model.evidence.intervals import residual
 from cm384model.evidence.measurements import read_measurements
 from cm384model.evidence.published import shipped_rows
 from cm384model.evidence.stages import shipped_stages
@@ -139,7 +140,32 @@ def test_only_the_fitted_lines_change(case, measured, tmp_path):
     text = next(iter(own_files(case, calibrated(case, measured), tmp_path / "m.toml", "x", "d").values()))
     old = (data_root() / "hardware" / "cloudmatrix384.toml").read_text("utf-8").splitlines()
     changed = [line for line in text.splitlines() if line not in old]
-    assert len(changed) == 2 + 1 + 3  # the head, the name, the constants
+    assert len(changed) == 2 + 1 + 3 + 2  # the head, the name, the constants, the error of their rows
+
+
+def test_error_bars_come_from_the_rows_of_ones_own(case, tmp_path):
+    """Steps that no constants fit well make wide bars, of the steps and of nothing else."""
+    path = tmp_path / "steps.csv"
+    steps = [(4, 20), (8, 45), (16, 40), (32, 80), (48, 75)]
+    rows = (f'a{b},decode,"ep=64,batch_per_die={b},microbatches=1",tpot_s,{t},ms\n' for b, t in steps)
+    path.write_text(HEAD + "".join(rows))
+    constants = ("engine.constants.step_overhead", "engine.constants.vector_efficiency")
+    found = calibrated(case, path, only=constants)
+    mine = case
+    for number in (1, 2):  # the second time from the files of the first
+        texts = own_files(mine, found, tmp_path / f"mine{number}.toml", path.name, "2026-12-01")
+        for file, text in texts.items():
+            file.write_text(text)
+        hardware, engine = texts
+        mine = load_case("deepseek-r1-4k-256", hardware=hardware, engine=engine)
+        assert list(mine.engine.residuals) == ["serving"]
+        assert not list(mine.hardware.residuals)
+    (fit,) = found.raw_fits
+    assert residual(mine, "decode", "") == pytest.approx(fit.leave_one_out.most, rel=1e-3)
+    assert residual(mine, "decode", "") > 2 * residual(case, "decode", "")
+    for subject in ("op dispatch", "op gemm"):
+        at = "library=cann_ep,precision=int8"
+        assert residual(mine, subject, at) == residual(case, subject, at)
 
 
 def test_engine_constants_go_to_a_file_beside(case, tmp_path):

@@ -16,7 +16,7 @@ from cm384model.evidence.calibrate import (
     load_stage,
 )
 from cm384model.evidence.published import Row, predicted_value, shipped_rows
-from cm384model.evidence.rewrite import renamed, residuals_text, rewritten
+from cm384model.evidence.rewrite import renamed, residuals_text, rewritten, with_residuals
 from cm384model.evidence.stages import Stage, shipped_stages
 from cm384model.prediction.case import Case
 from cm384model.prediction.results import SCHEMA
@@ -310,6 +310,7 @@ def own_files(case: Case, found: Calibration, output: Path, measurements: str, d
             continue
         origin = Path(getattr(case, kind).file)
         text = rewritten(origin.read_text(encoding="utf-8"), found.raw_fits, kind, date, measurements)
+        text = with_residuals(text, found.raw_fits, kind, date, measurements)
         ids = [row.id for fit in found.raw_fits for row in fit.rows]
         head = [
             f"# {getattr(case, kind).name} with {len(fitted)} constants fitted to {len(ids)} rows of "

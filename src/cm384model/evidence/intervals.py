@@ -49,14 +49,16 @@ def residuals() -> dict[str, float]:
 def residual(case: Case, subject: str, at: str) -> float:
     """The model's 80 % error on the measured rows nearest to a subject, in log space. [-]
 
-    Nearest are the rows of the calibration stage that the subject falls into, those of the same
-    machine first. On a machine with the constants of another chip it is never below `UNMEASURED`.
+    Nearest are the rows of the calibration stage that the subject falls into: one's own, if the
+    files of the case were calibrated with such, then those of the same machine. On a machine with
+    the constants of another chip it is never below `UNMEASURED`.
     """
     text = f"{subject} {at}"
     matching = [s for s in shipped_stages() if any(fnmatch(text, pattern) for pattern in s.rows)]
     matching.sort(key=lambda stage: stage.hardware != case.hardware.name)
-    known = residuals()
-    found = next((known[stage.name] for stage in matching if stage.name in known), UNMEASURED)
+    own = {name: s[name].si for s in (case.hardware.residuals, case.engine.residuals) for name in s}
+    known = [found[stage.name] for found in (own, residuals()) for stage in matching if stage.name in found]
+    found = float(known[0]) if known else UNMEASURED
     return max(found, UNMEASURED) if case.hardware.is_other_chip() else found
 
 

@@ -36,16 +36,41 @@ def rewritten(text: str, fits: Iterable[StageFit], kind: str, date: str, origin:
             head, *path = constant.path.split(".")
             if head == kind and constant.identified:
                 if tuple(path) not in places:  # taken from the file that this one extends
-                    lines, places = _with_line(lines, path, constant)
+                    unset = {"alternatives", "carried_from"}
+                    stated = constant.quantity.model_dump(exclude_none=True, exclude=unset)
+                    lines, places = _with_line(lines, path, stated)
                 index = places[tuple(path)].line - 1
                 lines[index] = _line(lines[index], constant, fit, date, origin)
     return "\n".join(lines)
 
 
-def _with_line(lines: list[str], path: list[str], constant: Constant) -> tuple[list[str], dict[Any, Place]]:
-    """The lines with one more for a constant that they do not have, and the places of all."""
+def with_residuals(text: str, fits: Iterable[StageFit], kind: str, date: str, origin: str) -> str:
+    """The text with the error, rows left out one by one, of every stage of which the file has constants."""
+    lines = text.split("\n")
+    for fit in fits:
+        has = any(constant.identified and constant.path.startswith(f"{kind}.") for constant in fit.constants)
+        if has and fit.leave_one_out is not None:
+            path, rows = ["residuals", fit.stage.name], f"{len(fit.rows)} rows of {origin}"
+            place = key_places("\n".join(lines)).get(tuple(path))
+            if place is not None:
+                del lines[place.line - 1]
+            stated = {
+                "value": significant(fit.leave_one_out.most),
+                "unit": "-",
+                "source": f"fit: stage {fit.stage.name}, {rows}, each left out, {date}",
+                "kind": "fitted",
+                "confidence": "C",
+                "note": "log error that 80 % of them stay below",
+            }
+            lines, _ = _with_line(lines, path, stated)
+    return "\n".join(lines)
+
+
+def _with_line(
+    lines: list[str], path: list[str], stated: dict[str, Any]
+) -> tuple[list[str], dict[Any, Place]]:
+    """The lines with one more for a number that they do not have, and the places of all."""
     *section, name = path
-    stated = constant.quantity.model_dump(exclude_none=True, exclude={"alternatives", "carried_from"})
     added = f"{name} = {_toml(stated)}"
     header = f"[{'.'.join(section)}]"
     if header in lines:

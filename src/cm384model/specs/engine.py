@@ -19,6 +19,7 @@ class Engine(Spec):
     ``prefill_attention`` says whether the dies of an instance share the heads of every prompt
     (staged sequence and head parallelism) or keep their prompts to themselves. ``scale_out``
     says that its EP library is made to cross scale-up networks, so that nobody need ask for it.
+    ``residuals`` has the model's error on measurements of one's own, by stage of their calibration.
     """
 
     spec_kind: ClassVar[str] = "engine"
@@ -34,3 +35,4 @@ class Engine(Spec):
     constants: Annotated[Constants, only(ENGINE["constants"])] = Field(default_factory=Free)
     layout: Annotated[Constants, only(ENGINE["layout"])] = Field(default_factory=Free)
     memory: Annotated[Constants, only(ENGINE["memory"])] = Field(default_factory=Free)
+    residuals: Constants = Field(default_factory=Free)

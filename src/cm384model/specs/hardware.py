@@ -21,7 +21,7 @@ from cm384model.specs.quantity import (
     Time,
     fault,
 )
-from cm384model.specs.spec import Free, Operators, Section, Spec, nodes
+from cm384model.specs.spec import Constants, Free, Operators, Section, Spec, nodes
 
 PRECISIONS = ("bf16", "int8", "fp8", "fp4")
 """Formats that cube cores may multiply in; a die states the peaks of those that it has."""
@@ -156,6 +156,7 @@ class Hardware(Spec):
     cluster: Cluster | None = None
     fabric: Fabric
     ops: Operators = Field(default_factory=Free)
+    residuals: Constants = Field(default_factory=Free)
     checks: tuple[Check, ...] = Field(default=(), strict=False)
 
     @property
