@@ -375,7 +375,7 @@ def calibrate(
     measurements : path, optional
         CSV or JSON with the columns ``id, subject, at, quantity, value, unit``; without it, the
         shipped calibration is run again on the published rows.
-    workload, hardware, engine
+    workload, model, hardware, engine
         What was measured; as in `predict`.
     stages : sequence of str
         Only these stages; all that have rows by default.
@@ -396,7 +396,7 @@ def calibrate(
 
     if measurements is None:
         return shipped_calibration(stages, left_out=leave_one_out, tell=tell)
-    case = _case(workload, hardware=hardware, engine=engine)
+    case = _case(workload, model=model, hardware=hardware, engine=engine)
     rows = read_measurements(Path(measurements), case)
     return own_calibration(case, rows, stages, only=constants, left_out=leave_one_out, tell=tell)
 

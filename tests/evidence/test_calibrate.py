@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cm384model import api
 from cm384model.evidence.calibrate import fit_stage, load_stage
 from cm384model.evidence.calibration import (
     own_calibration,
@@ -23,7 +24,7 @@ from cm384model.evidence.measurements import read_measurements
 from cm384model.evidence.published import shipped_rows
 from cm384model.evidence.stages import shipped_stages
 from cm384model.prediction.case import load_case
-from cm384model.prediction.evaluate import operator_term
+from cm384model.prediction.evaluate import operator_term, predict_decode
 from cm384model.specs.catalogue import data_root
 from cm384model.specs.diagnostics import SpecError
 
@@ -134,6 +135,17 @@ def test_the_new_file_predicts_what_was_measured(case, measured, tmp_path):
         time = float(operator_term(mine, "dispatch", row.at)[0].time)
         assert time == pytest.approx(row.published, rel=2e-3)
     assert "# Rows: d0, d1, d2, d3, d4, d5." in texts[path]
+
+
+def test_measurements_of_another_model(case, tmp_path):
+    """The time of a step that the model takes is found again under that model and under no other."""
+    path = tmp_path / "steps.csv"
+    other = load_case("deepseek-r1-4k-256", model="kimi-k2")
+    seconds = float(predict_decode(other, {"ep": 64, "batch_per_die": 8}).tpot_s)
+    path.write_text(HEAD + f'a,decode,"ep=64,batch_per_die=8",tpot_s,{seconds!r},s\n')
+    only = ["engine.constants.step_overhead"]
+    ours, theirs = (api.calibrate(path, model=model, constants=only).stages[0] for model in (None, "kimi-k2"))
+    assert theirs.errors_before.worst_error < 1e-6 < 0.01 < ours.errors_before.worst_error
 
 
 def test_only_the_fitted_lines_change(case, measured, tmp_path):
