@@ -89,7 +89,7 @@ def shown(step: shell_examples.Step) -> str:
         head, cut, rest = step.output.partition("...\n")
         if cut and "...\n" not in rest:
             lines, first, last = output.splitlines(keepends=True), head.count("\n"), rest.count("\n")
-            while re.match(r"  \S", "".join(lines[first:])):  # not inside a sentence
+            while first < len(lines) and re.match(r"  \S", lines[first]):  # not inside a sentence
                 first += 1
             output = "".join([*lines[:first], cut, *lines[len(lines) - last :]])
     return f"$ {step.command}\n{output}" + (f"$ echo $?\n{status}\n" if status else "")

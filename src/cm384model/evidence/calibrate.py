@@ -161,8 +161,8 @@ def fit_stage(case: Case, rows: tuple[Row, ...], stage: Stage, *, left_out: bool
     current = np.array([float(_quantity(case, path).si) for path in paths])
     before = model(np.clip((current - low) / (high - low), 0, 1))[0]
     begin = _search(model, start, free) if stage.search else start
-    position = start.copy()
-    position[free] = _solve(model, start, free, stage.loss, np.ones(len(rows), dtype=bool), begin)
+    solved = _solve(model, start, free, stage.loss, np.ones(len(rows), dtype=bool), begin)
+    position = _placed(solved, start, free)
     position = np.where(position < AT_BOUND, 0.0, np.where(position > 1 - AT_BOUND, 1.0, position))
     log_error, jacobian = model(position)
     unseen = None
@@ -267,17 +267,21 @@ def _of_row(case: Case, row: Row) -> Case:
     return replace(case, model=case_of(row).model) if row.model else case
 
 
+def _placed(free_part: np.ndarray, rest: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """A whole position, or many side by side, of which the constants that are not free stay at ``rest``."""
+    whole = np.empty((len(rest), *free_part.shape[1:]))
+    whole.T[:] = rest
+    whole[free] = free_part
+    return whole
+
+
 def _search(model: _Model, start: np.ndarray, free: np.ndarray) -> np.ndarray:
     """Position near the best of all, where a descent from the prior could stop in another minimum."""
     from scipy.optimize import differential_evolution
 
-    def whole(x: np.ndarray) -> np.ndarray:
-        positions = np.repeat(start[:, None], x.shape[1], axis=1)
-        positions[free] = x
-        return positions
-
     def cost(x: np.ndarray) -> np.ndarray:
-        residuals = np.concatenate([model.log_errors(whole(x)), PRIOR * (x - start[free, None])])
+        logs = model.log_errors(_placed(x, start, free))
+        residuals = np.concatenate([logs, PRIOR * (x - start[free, None])])
         squares: np.ndarray = np.sum(residuals**2, axis=0)
         return squares
 
@@ -293,8 +297,7 @@ def _search(model: _Model, start: np.ndarray, free: np.ndarray) -> np.ndarray:
         vectorized=True,
         updating="deferred",
     )
-    found: np.ndarray = whole(best.x[:, None])[:, 0]
-    return found
+    return _placed(best.x, start, free)
 
 
 def _solve(
@@ -303,16 +306,12 @@ def _solve(
     """Position of the free constants, down from ``begin``, that fits the rows in ``use`` best."""
     from scipy.optimize import least_squares
 
-    def whole(x: np.ndarray) -> np.ndarray:
-        position = start.copy()
-        position[free] = x
-        return position
-
     def residuals(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([model(whole(x))[0][use], PRIOR * (x - start[free])])
+        return np.concatenate([model(_placed(x, start, free))[0][use], PRIOR * (x - start[free])])
 
     def jacobian(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([model(whole(x))[1][np.ix_(use, free)], PRIOR * np.eye(len(x))])
+        slopes = model(_placed(x, start, free))[1]
+        return np.concatenate([slopes[np.ix_(use, free)], PRIOR * np.eye(len(x))])
 
     inside = np.clip(begin[free], 1e-6, 1 - 1e-6)
     fit = least_squares(
@@ -340,9 +339,8 @@ def _leave_one_out(
     if rows <= 20:
         errors = np.empty(rows)
         for i in range(rows):
-            refitted = position.copy()
-            refitted[free] = _solve(model, start, free, loss, np.arange(rows) != i, position)
-            errors[i] = model(refitted)[0][i]
+            refitted = _solve(model, start, free, loss, np.arange(rows) != i, position)
+            errors[i] = model(_placed(refitted, position, free))[0][i]
         return errors
     active = jacobian[:, free]
     normal = active.T @ active + PRIOR**2 * np.eye(active.shape[1])
@@ -370,6 +368,11 @@ def _correlated(paths: list[str], covariance: np.ndarray) -> tuple[tuple[str, st
             if abs(r) > 0.9:
                 pairs.append((paths[i], paths[j], r))
     return tuple(pairs)
+
+
+def identified(fit: StageFit, kind: str) -> list[Constant]:
+    """Constants of a ``hardware`` or ``engine`` file that the rows of a stage told."""
+    return [c for c in fit.constants if c.identified and c.path.startswith(f"{kind}.")]
 
 
 def significant(value: float) -> float:

@@ -13,6 +13,7 @@ from cm384model.evidence.calibrate import (
     Errors,
     StageFit,
     fit_stages,
+    identified,
     load_stage,
 )
 from cm384model.evidence.published import Row, predicted_value, shipped_rows
@@ -300,12 +301,7 @@ def own_files(case: Case, found: Calibration, output: Path, measurements: str, d
     places = {"hardware": output, "engine": output.with_suffix(".engine.toml")}
     texts = {}
     for kind, path in places.items():
-        fitted = [
-            constant.path
-            for fit in found.raw_fits
-            for constant in fit.constants
-            if constant.identified and constant.path.startswith(f"{kind}.")
-        ]
+        fitted = [constant for fit in found.raw_fits for constant in identified(fit, kind)]
         if kind == "engine" and not fitted:
             continue
         origin = Path(getattr(case, kind).file)

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable
 from typing import Any
 
-from cm384model.evidence.calibrate import Constant, StageFit, significant
+from cm384model.evidence.calibrate import Constant, StageFit, identified, significant
 from cm384model.evidence.stages import shipped_stages
 from cm384model.specs.diagnostics import SpecError
 from cm384model.specs.toml_keys import Place, key_places
@@ -32,15 +32,14 @@ def rewritten(text: str, fits: Iterable[StageFit], kind: str, date: str, origin:
     lines = text.split("\n")
     places = key_places(text)
     for fit in fits:
-        for constant in fit.constants:
-            head, *path = constant.path.split(".")
-            if head == kind and constant.identified:
-                if tuple(path) not in places:  # taken from the file that this one extends
-                    unset = {"alternatives", "carried_from"}
-                    stated = constant.quantity.model_dump(exclude_none=True, exclude=unset)
-                    lines, places = _with_line(lines, path, stated)
-                index = places[tuple(path)].line - 1
-                lines[index] = _line(lines[index], constant, fit, date, origin)
+        for constant in identified(fit, kind):
+            _, *path = constant.path.split(".")
+            if tuple(path) not in places:  # taken from the file that this one extends
+                unset = {"alternatives", "carried_from"}
+                stated = constant.quantity.model_dump(exclude_none=True, exclude=unset)
+                lines, places = _with_line(lines, path, stated)
+            index = places[tuple(path)].line - 1
+            lines[index] = _line(lines[index], constant, fit, date, origin)
     return "\n".join(lines)
 
 
@@ -48,8 +47,7 @@ def with_residuals(text: str, fits: Iterable[StageFit], kind: str, date: str, or
     """The text with the error, rows left out one by one, of every stage of which the file has constants."""
     lines = text.split("\n")
     for fit in fits:
-        has = any(constant.identified and constant.path.startswith(f"{kind}.") for constant in fit.constants)
-        if has and fit.leave_one_out is not None:
+        if identified(fit, kind) and fit.leave_one_out is not None:
             path, rows = ["residuals", fit.stage.name], f"{len(fit.rows)} rows of {origin}"
             place = key_places("\n".join(lines)).get(tuple(path))
             if place is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -298,13 +298,20 @@ def read_at(at: Mapping[str, Any] | Iterable[str], fields: Mapping[str, Field], 
             except SpecError as error:
                 problems += error.problems
                 values[name] = None
-    for group in SAME_THING:
-        both = [name for name in group if name in values]
-        if len(both) > 1:
-            problems.append(Problem(f"{' and '.join(both)} set the same thing", hint="give one of them"))
+    problems += said_twice(values)
     if problems:
         raise SpecError(problems)
     return values
+
+
+def said_twice(names: Collection[str]) -> list[Problem]:
+    """A problem for every group of `SAME_THING` of which there are several names."""
+    found = [[name for name in group if name in names] for group in SAME_THING]
+    return [
+        Problem(f"{' and '.join(both)} set the same thing", hint="give one of them")
+        for both in found
+        if len(both) > 1
+    ]
 
 
 def _pairs(at: Mapping[str, Any] | Iterable[str], problems: list[Problem]) -> Iterable[tuple[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cm384model.prediction.case import Case, load_case
-from cm384model.specs.deployment import LOADS, SAME_THING, Field, read_at
+from cm384model.specs.deployment import LOADS, Field, read_at, said_twice
 from cm384model.specs.diagnostics import Problem, SpecError, with_suggestion
 from cm384model.specs.overrides import apply_overrides, locate, settable_paths
 from cm384model.specs.quantity import Quantity
@@ -314,10 +314,8 @@ def _check_contradictions(
             raise SpecError.of(f"{draft.name} is an axis and given with --set", "give one of them")
         if names.count(draft.axis.name) > 1:
             raise SpecError.of(f"{draft.axis.name} is an axis twice", "give one of them")
-    for group in SAME_THING:
-        both = [name for name in group if name in names or name in at]
-        if len(both) > 1:
-            raise SpecError.of(f"{both[0]} and {both[1]} set the same thing", "give one of them")
+    if problems := said_twice([*names, *at]):
+        raise SpecError(problems)
 
 
 def _located(case: Case, setting: str) -> tuple[str, str]:
